@@ -34,6 +34,14 @@ def fail(text):
     sys.exit(f"{Path(sys.argv[0]).name}: {text}")
 
 
+def prepare(options):
+    """Isolates the script, and makes the path of the program `options.trimtab` whole; it ends the script if there is none."""
+    isolate()
+    options.trimtab = os.path.abspath(options.trimtab)
+    if not os.access(options.trimtab, os.X_OK):
+        fail(f"there is no program {options.trimtab}; name it with --trimtab")
+
+
 def isolate():
     """Goes on in a mount namespace of its own with an empty /run; must be called before anything is made."""
     if os.geteuid() != 0:

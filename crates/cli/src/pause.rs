@@ -1,6 +1,6 @@
 //! `trimtab pause` and `trimtab resume`.
 
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use trimtab_keeper::pause::{Pause, Pauses};
 use trimtab_keeper::service::control::{Control, ControlError, RUN};
-use trimtab_keeper::trim::end_running;
+use trimtab_keeper::trim::{Target, end_running, mount_from};
 use trimtab_linux::PROCFS;
-use trimtab_linux::mount::{mounts, mounts_of};
+use trimtab_linux::mount::{covering, mounts};
 
 /// How long a trim that is told to end may take: as long as the discards that its drive is busy with.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -52,10 +52,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// Pauses the trims of the file system at `mount`, or of all, and waits until none is under way.
 pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
-    let mount = mount.map(mount_point).transpose()?;
-    Pauses::of(run).set(mount.as_deref(), length).context("cannot pause; run this as root")?;
+    let mounts = mount.map(mount_points).transpose()?;
+    let named = mounts.as_ref().map(|mounts| mounts[0].as_path());
+    Pauses::of(run).set(named, length).context("cannot pause; run this as root")?;
     let deadline = Instant::now() + TIMEOUT;
-    let mounts = mount.as_deref().map(all_mounts_of).transpose()?;
     while end_running(mounts.as_deref()) + tell_service(run)? > 0 {
         if Instant::now() > deadline {
             bail!(
@@ -69,8 +69,9 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
 }
 
 pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
-    // What was unmounted meanwhile is named by its path.
-    let named = |name: &Path| mount_point(name).or_else(|_| canonical(name));
+    // A file system that was unmounted meanwhile is named by its path.
+    let named =
+        |name: &Path| mount_points(name).map(|mut mounts| mounts.swap_remove(0)).or_else(|_| canonical(name));
     let mount = args.mount.as_deref().map(named).transpose()?;
     let was_paused =
         Pauses::of(&args.run).end(mount.as_deref()).context("cannot resume; run this as root")?;
@@ -82,12 +83,12 @@ pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails if the trims of the file system at `mount` are paused.
-pub fn check(run: &Path, mount: &Path) -> Result<()> {
-    let left = Pause::left(&Pauses::of(run).read(), &all_mounts_of(mount)?);
+/// Fails if the trims of `target` are paused, by any of its mount points.
+pub fn check(run: &Path, target: &Target) -> Result<()> {
+    let left = Pause::left(&Pauses::of(run).read(), target.mount_points());
     if !left.is_zero() {
         let left = humantime::format_duration(left);
-        bail!("{}: trims are paused for another {left}; trimtab resume ends that", mount.display());
+        bail!("{}: trims are paused for another {left}; trimtab resume ends that", target.mount().display());
     }
     Ok(())
 }
@@ -101,30 +102,23 @@ fn tell_service(run: &Path) -> Result<usize> {
     }
 }
 
-/// Returns the mount point that is named, by itself or by its device.
-fn mount_point(name: &Path) -> Result<PathBuf> {
+/// Returns the mount points of the file system that `name`, one of them or its device, stands for; the one that is named first.
+fn mount_points(name: &Path) -> Result<Vec<PathBuf>> {
     let path = canonical(name)?;
-    if mounts(Path::new(PROCFS))?.iter().any(|mount| mount.target == path) {
-        return Ok(path);
-    }
-    let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-    let of_device = if is_device { mounts_of(Path::new(PROCFS), &path)? } else { Vec::new() };
-    let first = of_device.into_iter().next();
-    first.map(|mount| mount.target).with_context(|| {
+    let all = mounts(Path::new(PROCFS))?;
+    let device = path.metadata().ok().filter(|found| found.file_type().is_block_device());
+    let mount = match device {
+        Some(device) => mount_from(&all, &path, device.rdev()),
+        None => covering(&all, &path).filter(|mount| mount.target == path),
+    };
+    let mount = mount.with_context(|| {
         format!(
             "{} is not a mount point, nor a mounted device; findmnt -T names the mount point of a path",
             name.display()
         )
-    })
-}
-
-/// Returns the mount points of the file system at `mount`, and that one in any case.
-fn all_mounts_of(mount: &Path) -> Result<Vec<PathBuf>> {
-    let all = mounts(Path::new(PROCFS))?;
-    // The last mount at a place hides those below.
-    let here = all.iter().rfind(|it| it.target == mount);
-    let same = all.iter().filter(|it| here.is_some_and(|here| here.is_of_same_file_system(it)));
-    Ok(same.map(|it| it.target.clone()).chain([mount.to_owned()]).collect())
+    })?;
+    let others = all.iter().filter(|other| other.is_of_same_file_system(mount));
+    Ok([mount].into_iter().chain(others).map(|mount| mount.target.clone()).collect())
 }
 
 /// A mount point that hangs or is gone can still be named by its whole path.

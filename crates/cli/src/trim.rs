@@ -297,7 +297,7 @@ impl Job<'_> {
         let target = Target::open(self.machine, path)?;
         report.target = target.mount().display().to_string();
         if !self.dry_run {
-            pause::check(self.run, target.mount())?;
+            pause::check(self.run, &target)?;
         }
         // A trim of all free space includes the pending extents.
         let is_whole = self.request.range == EVERYTHING;

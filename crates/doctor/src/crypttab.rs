@@ -2,8 +2,9 @@
 
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity};
-use trimtab_linux::stack::{CrypttabLine, Layer, LayerKind, Setup, Stack};
+use trimtab_linux::stack::{CrypttabLine, Layer, LayerKind, Setup, Stack, allows_discards};
 
+use super::findings::mapped;
 use super::maker::Maker;
 use super::service::finding;
 
@@ -11,10 +12,9 @@ use super::service::finding;
 pub(super) fn until_restart(layer: &Layer, setup: &Setup) -> Option<Finding> {
     let LayerKind::DeviceMapper(lines) = &layer.kind else { return None };
     let crypt = lines.iter().find(|line| line.target == "crypt")?;
-    let name = layer.label.as_deref().unwrap_or(&layer.name);
-    let set_up = setup.crypttab.iter().find(|line| line.name == name)?;
-    let allows = |option: &String| option == "discard" || option == "allow-discards";
-    let by_table = set_up.options.iter().any(allows);
+    let name = mapped(layer);
+    let set_up = line_of(layer, setup)?;
+    let by_table = set_up.options.iter().any(|option| allows_discards(option));
     // By the header of LUKS2, or the kernel's command line.
     let is_kept = setup.luks_allows.iter().any(|(device, allows)| device == &layer.name && *allows);
     let now = crypt.parameters.split_whitespace().any(|word| word == "allow_discards");
@@ -46,12 +46,17 @@ pub(super) fn until_restart(layer: &Layer, setup: &Setup) -> Option<Finding> {
     })
 }
 
+/// Returns the line of crypttab that sets a device up.
+fn line_of<'a>(layer: &Layer, setup: &'a Setup) -> Option<&'a CrypttabLine> {
+    setup.crypttab.iter().find(|line| line.name == mapped(layer))
+}
+
 /// The commands that carry a changed crypttab into the initramfs.
 const NEW_INITRAMFS: &str = "then update-initramfs -u (Debian) or dracut -f";
 
 /// Says which options of a line in crypttab nobody reads; nothing if there are none that allow discards.
 fn unread(line: &CrypttabLine) -> String {
-    match line.unread.iter().find(|option| matches!(option.as_str(), "discard" | "allow-discards")) {
+    match line.unread.iter().find(|option| allows_discards(option)) {
         Some(option) => format!(
             " In its line of /etc/crypttab, a blank stands before {option}: the options end there, and it is not read."
         ),
@@ -61,12 +66,9 @@ fn unread(line: &CrypttabLine) -> String {
 
 /// Adds to the finding on a dm-crypt device what /etc/crypttab says of it.
 pub(super) fn compare_with_crypttab(finding: &mut Finding, stack: &Stack, setup: &Setup) {
-    let label = |layer: &Layer| layer.label.clone().unwrap_or_else(|| layer.name.clone());
     let layer = stack.layers.iter().find(|layer| layer.name == finding.layer);
-    let line = layer.and_then(|layer| setup.crypttab.iter().find(|line| line.name == label(layer)));
-    let Some(line) = line else { return };
-    let allows = |option: &String| option == "discard" || option == "allow-discards";
-    if line.options.iter().any(allows) {
+    let Some(line) = layer.and_then(|layer| line_of(layer, setup)) else { return };
+    if line.options.iter().any(|option| allows_discards(option)) {
         finding.message += " Its line in /etc/crypttab allows them, but it was opened without that line, or by an older copy in \
             the initramfs.";
         if let Some(fix) = &mut finding.fix {

@@ -23,7 +23,7 @@ pub(super) fn title(layer: &Layer) -> String {
 }
 
 /// Returns a device-mapper layer's name in `/dev/mapper`, for commands.
-fn mapped(layer: &Layer) -> &str {
+pub(super) fn mapped(layer: &Layer) -> &str {
     layer.label.as_deref().unwrap_or(&layer.name)
 }
 

@@ -35,12 +35,7 @@ pub(super) fn by_fstrim(file_system: &FileSystem, setup: &Setup) -> Listing {
 
 /// Returns how the words of a command, fstrim's or trimtab's, treat `file_system`.
 fn by_command(command: &[String], file_system: &FileSystem, setup: &Setup) -> Listing {
-    let has = |letter: char, name: &str| {
-        command.iter().skip(1).any(|word| match word.strip_prefix('-') {
-            Some(letters) if !letters.starts_with('-') => letters.contains(letter),
-            _ => word.split('=').next() == Some(name),
-        })
-    };
+    let has = |letter, name| has_option(command.get(1..).unwrap_or_default(), letter, name);
     let names_it = |word: &String| file_system.targets.iter().any(|target| target == Path::new(word));
     let is_fallback = command.iter().any(|word| word.contains("/proc/self/mountinfo"));
     if has('a', "--all") || command.iter().skip(1).any(names_it) {
@@ -56,6 +51,14 @@ fn by_command(command: &[String], file_system: &FileSystem, setup: &Setup) -> Li
         // A script may trim anything.
         Listing::Trims
     }
+}
+
+/// Returns whether an option is among the words of a command, by its letter or by its long name.
+pub(super) fn has_option(words: &[String], letter: char, name: &str) -> bool {
+    words.iter().any(|word| match word.strip_prefix('-') {
+        Some(letters) if !letters.starts_with('-') => letters.contains(letter),
+        _ => word.split('=').next() == Some(name),
+    })
 }
 
 /// Returns how `fstrim --listed-in /etc/fstab:/proc/self/mountinfo` treats `file_system`, as fstrim.service of

@@ -141,6 +141,11 @@ fn thin_pool(place: &LayerInStack, line: &MapLine) -> Opinion {
     }
 }
 
+/// Returns the largest chunk size of the thin pools among `lines`; none without a pool.
+pub(super) fn largest_chunk(lines: &[MapLine]) -> Option<Bytes> {
+    lines.iter().filter(|line| line.target == "thin-pool").filter_map(chunk).max()
+}
+
 /// Returns a thin pool's chunk size. The parameters are METADATA DATA BLOCK_SIZE ..., the last in sectors.
 pub(super) fn chunk(line: &MapLine) -> Option<Bytes> {
     let sectors: u64 = line.parameters.split_whitespace().nth(2)?.parse().ok()?;

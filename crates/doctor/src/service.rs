@@ -10,7 +10,7 @@ use trimtab_linux::stack::{CronTrim, FileSystem, Layer, LayerKind, ServedMount, 
 
 use super::crypttab::until_restart;
 use super::file_system::{is_online, takes_fstrim};
-use super::listing::{Listing, by_fstrim, by_own_timer};
+use super::listing::{Listing, by_fstrim, by_own_timer, has_option};
 use super::units::{coarse_layer, online_only};
 
 const FSTRIM_TIMER: &str = "fstrim.timer";
@@ -197,18 +197,13 @@ fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
 
 /// Returns true if a command of cron may trim `file_system`.
 fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bool {
-    let has = |letters: &[char], names: &[&str]| {
-        command.words.iter().any(|word| match word.strip_prefix('-') {
-            Some(letter) if !letter.starts_with('-') => letter.contains(letters),
-            _ => names.contains(&word.split('=').next().unwrap_or_default()),
-        })
-    };
+    let has = |letter, name| has_option(&command.words, letter, name);
     let names_it = |word: &String| {
         let path = Path::new(word.trim_matches(['"', '\'']));
         word.contains('$') || file_system.targets.iter().any(|target| target == path)
     };
-    has(&['a'], &["--all"])
-        || has(&['A', 'I'], &["--fstab", "--listed-in"]) && by_fstrim(file_system, setup) == Listing::Trims
+    has('a', "--all")
+        || (has('A', "--fstab") || has('I', "--listed-in")) && by_fstrim(file_system, setup) == Listing::Trims
         || command.words.iter().any(names_it)
 }
 

@@ -43,9 +43,7 @@ fn unit(layer: &Layer) -> Bytes {
     let of_queue = layer.limits.filter(|limits| limits.max > Bytes::ZERO);
     let of_queue = of_queue.map_or(Bytes::ZERO, |limits| limits.granularity);
     let of_pool = match &layer.kind {
-        LayerKind::DeviceMapper(lines) => {
-            lines.iter().filter(|line| line.target == "thin-pool").filter_map(mapper::chunk).max()
-        }
+        LayerKind::DeviceMapper(lines) => mapper::largest_chunk(lines),
         _ => None,
     };
     of_queue.max(of_pool.unwrap_or_default())

@@ -131,7 +131,7 @@ impl FreeSpace {
                 end = groups.at(Bytes(extent.end.0 - 1)).end;
                 let range = Extent::new(start, end);
                 let found = Self::new(Self::on_device(opener, device, range)?.extents, &division);
-                around.extents.extend(found.within(range).extents);
+                around.extents.extend(found.extents);
             }
         }
         Ok(around)

@@ -10,12 +10,10 @@ use trimtab_core::policy::LONGEST_TRIM;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::{BlockDevice, BlockError};
 use trimtab_linux::btrfs::{self, Chunk, chunks};
-use trimtab_linux::environment::kernel_is_at_least;
-use trimtab_linux::ext4::groups;
 use trimtab_linux::forked::{Ender, has_closed};
 use trimtab_linux::trim::{Done, TrimError, TrimProcess};
 
-use crate::free_space::{FreeSpace, Opener};
+use crate::free_space::{Division, FreeSpace, Opener};
 use chunk_limits::{DiscardCost, LONGEST_CALL, NotNow};
 use pieces::{Cuts, Cutter, Piece, PieceLength};
 
@@ -158,12 +156,10 @@ impl MountedTrimmer {
                     }
                 }
             }
-            (EXT4, [device]) => {
-                // The service may lack the right to read the device.
-                let known = device.number().ok().zip(groups(&device.path()).ok().flatten());
-                let around =
-                    |(number, groups)| FreeSpace::around(&extents, self.opener(), number, groups).ok();
-                if let Some(free) = known.and_then(around) {
+            (kind, [device, ..]) => {
+                if let (Division::Groups(groups), Ok(number)) = (self.division(kind), device.number())
+                    && let Ok(free) = FreeSpace::around(&extents, self.opener(), number, groups)
+                {
                     return Ok(free.reached_from(&extents));
                 }
             }
@@ -293,14 +289,24 @@ impl MountedTrimmer {
         free.map(|free| free.extents().to_vec()).unwrap_or_default()
     }
 
+    /// Returns how the addresses of an ext4 or XFS are divided.
+    fn division(&self, kind: i64) -> Division {
+        let (fstype, device) = match (kind, self.devices.as_slice()) {
+            (EXT4, [device]) => ("ext4", device),
+            (XFS, [device, ..]) => ("xfs", device),
+            _ => return Division::Unknown,
+        };
+        Division::of(fstype, self.opener(), &device.path()).unwrap_or(Division::Unknown)
+    }
+
     /// Returns where a trim of the service can be cut. `trimtab trim` plans short slices by the map of free space.
     fn cuts(&self, kind: i64) -> Cuts {
-        match (kind, self.devices.as_slice()) {
-            _ if self.longest.is_none() => Cuts::Nowhere,
-            // The service may lack the right to read the device.
-            (EXT4, [device]) => groups(&device.path()).ok().flatten().map_or(Cuts::Nowhere, Cuts::Groups),
-            // Before, an extent of which only a part was asked for was discarded as a whole.
-            (XFS, _) if kernel_is_at_least((6, 11)) => Cuts::Anywhere(self.length.clone()),
+        if self.longest.is_none() {
+            return Cuts::Nowhere;
+        }
+        match self.division(kind) {
+            Division::Groups(groups) => Cuts::Groups(groups),
+            Division::Anywhere { inside_extents: true } => Cuts::Anywhere(self.length.clone()),
             _ => Cuts::Nowhere,
         }
     }

@@ -123,6 +123,11 @@ impl Forked {
         }
     }
 
+    /// Kills the child, as [`Ender::end`] does.
+    pub fn end(&self) {
+        self.ender.end();
+    }
+
     /// Kills the child, which can't end yet because the kernel does not let it. Returns the stream to it, which
     /// [`has_closed`] once it has ended.
     pub fn abandon(self) -> io::Result<UnixStream> {

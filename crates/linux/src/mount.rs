@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::block::{BlockDevice, DeviceNumber};
+use crate::file_system_kind::FileSystemKind;
 use crate::{SYSFS, btrfs, ioctl};
 
 mod list;
@@ -97,6 +98,12 @@ impl Mount {
         let pool = |mount: &Self| mount.source.iter().next().map(OsStr::to_owned);
         let are_in_pools = [self, other].iter().all(|mount| mount.fstype == "zfs");
         self.number == other.number || (are_in_pools && pool(self) == pool(other))
+    }
+
+    /// Returns the path of the realtime device that an XFS was mounted with; none for other file systems and without one.
+    pub fn realtime_device(&self) -> Option<&str> {
+        let mut options = self.super_options.split(',').filter(|_| self.fstype == "xfs");
+        options.find_map(|option| option.strip_prefix("rtdev="))
     }
 
     /// The mount's own options and the file system's, each once.
@@ -250,16 +257,12 @@ pub fn superblock_number(sysfs: &Path, mount: &Mount) -> Option<u64> {
     let directory = match mount.fstype.as_str() {
         "btrfs" => btrfs::directory_of(sysfs, mount)?,
         _ => {
-            let device = BlockDevice::numbered(sysfs, mount.number)?.name();
-            let places = WITH_DIRECTORY.map(|kind| sysfs.join("fs").join(kind).join(&device));
-            places.into_iter().find(|place| place.exists())?
+            let driver = FileSystemKind::named(&mount.fstype)?.driver;
+            sysfs.join("fs").join(driver).join(BlockDevice::numbered(sysfs, mount.number)?.name())
         }
     };
     Some(fs::metadata(directory).ok()?.ino())
 }
-
-/// The kinds whose file systems have a directory in sysfs, named by their device. The driver of ext4 serves ext2 and ext3.
-const WITH_DIRECTORY: [&str; 3] = ["ext4", "xfs", "f2fs"];
 
 /// The mounts of the block device at the path `device`.
 ///

@@ -2,15 +2,21 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 /// Returns the state of a process as a letter, such as `S` for one that sleeps, `D` for one that waits for a drive and cannot
 /// be killed, and `T` for one that a signal stopped; none if there is no such process.
 pub fn state(procfs: &Path, process: impl Display) -> Option<char> {
-    let stat = fs::read(procfs.join(process.to_string()).join("stat")).ok()?;
-    // The name, in parentheses, may hold any character.
-    let end = stat.iter().rposition(|byte| *byte == b')')?;
-    stat.get(end + 2).map(|letter| char::from(*letter))
+    stat(&procfs.join(process.to_string())).ok()?.first()?.chars().next()
+}
+
+/// Returns the words of `stat` after the name, from the state on, of the process or task with this directory in procfs.
+pub(crate) fn stat(directory: &Path) -> io::Result<Vec<String>> {
+    // `42 (name) Z 1 ...`; the name may have brackets too.
+    let stat = fs::read(directory.join("stat"))?;
+    let end = stat.iter().rposition(|byte| *byte == b')').map_or(0, |end| end + 1);
+    Ok(String::from_utf8_lossy(&stat[end..]).split_whitespace().map(str::to_owned).collect())
 }
 
 /// Returns whether a signal or a debugger stopped the process.

@@ -172,7 +172,6 @@ pub struct TrimProcess<'a> {
     mount: &'a Path,
     devices: &'a [BlockDevice],
     child: Forked,
-    ender: Ender,
     /// The list of mounts, which shows that the file system was unmounted lazily during a call.
     mounts: Option<File>,
 }
@@ -211,7 +210,7 @@ impl<'a> TrimProcess<'a> {
         let child = Forked::start(ender, |stream| serve(&stream, mount, devices));
         let child = child.map_err(|source| TrimError::Trim { mount: mount.to_owned(), source })?;
         let mounts = File::open(Path::new(PROCFS).join("self/mountinfo")).ok();
-        Ok(Self { mount, devices, child, ender: ender.clone(), mounts })
+        Ok(Self { mount, devices, child, mounts })
     }
 
     /// Asks the file system to discard its free space within `range` of its trim address space, leaving out free pieces
@@ -264,7 +263,7 @@ impl<'a> TrimProcess<'a> {
                 Woken::Answer => return false,
                 Woken::Other if self.is_mounted() => {}
                 woken => {
-                    self.ender.end();
+                    self.child.end();
                     self.child.wait(&[], None);
                     return woken == Woken::Late;
                 }

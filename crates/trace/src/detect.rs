@@ -27,7 +27,7 @@ pub(crate) struct Detected {
 /// The first bytes of the file, after unpacking.
 pub(crate) fn start_of(path: &Path) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
-    input::open(path)?.take(START).read_to_end(&mut start)?;
+    input::open_here(path)?.take(START).read_to_end(&mut start)?;
     Ok(start)
 }
 
@@ -71,11 +71,10 @@ pub(crate) fn detect(start: &[u8]) -> Result<Detected, HeaderError> {
         return named(Format::Ftrace);
     }
     let first = lines.iter().find(|line| !blkparse::is_total(line)).unwrap_or(first);
-    let candidates: Vec<_> =
-        GUESSES.iter().filter(|(_, is_line)| is_line(first)).map(|(format, _)| *format).collect();
+    let candidates: Vec<_> = GUESSES.iter().filter(|(_, is_line)| is_line(first)).collect();
     let format = match candidates[..] {
         [] => return Err(unknown()),
-        [format] => format,
+        [&(format, _)] => format,
         _ => one_of(&candidates, &lines)?,
     };
     Ok(Detected { format, is_named: false })
@@ -154,20 +153,17 @@ fn are_numbers<const N: usize>(texts: [&[u8]; N]) -> bool {
 }
 
 /// Returns the format among several that all lines are of.
-fn one_of(candidates: &[Format], lines: &[&[u8]]) -> Result<Format, HeaderError> {
-    let is_of = |format: &Format| {
-        let (_, is_line) = GUESSES.iter().find(|(guess, _)| guess == format).expect("it is a guess");
-        lines.iter().all(|line| is_line(line))
-    };
-    let left: Vec<_> = candidates.iter().copied().filter(is_of).collect();
+fn one_of(candidates: &[&(Format, IsLine)], lines: &[&[u8]]) -> Result<Format, HeaderError> {
+    let is_of_all = |(_, is_line): &&(Format, IsLine)| lines.iter().all(|line| is_line(line));
+    let left: Vec<_> = candidates.iter().copied().filter(is_of_all).collect();
     match left[..] {
-        [format] => Ok(format),
+        [&(format, _)] => Ok(format),
         // The lengths of simulators' requests are sectors; in 4 KiB blocks they would be 2 MiB and more, each of them.
-        [Format::Midas, ..] if lines.iter().all(|line| midas::has_blocks(line)) => Ok(Format::Midas),
+        [(Format::Midas, _), ..] if lines.iter().all(|line| midas::has_blocks(line)) => Ok(Format::Midas),
         _ => {
             let could_be = if left.is_empty() { candidates } else { &left };
             Err(HeaderError::Ambiguous {
-                formats: could_be.iter().map(|it| it.name()).collect::<Vec<_>>().join(", "),
+                formats: could_be.iter().map(|(format, _)| format.name()).collect::<Vec<_>>().join(", "),
             })
         }
     }

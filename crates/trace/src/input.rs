@@ -23,6 +23,11 @@ const XZ: [u8; 6] = *b"\xfd7zXZ\0";
 const MOST_XZ_MEMORY: u32 = 256 << 10;
 const TOO_LARGE_XZ: &str = "unpacking it takes more than 256 MiB of memory: unpack it (xz -d) first";
 
+/// Returns a file's bytes as [`open`] does, unpacked as they are read: for a look at the begin.
+pub(crate) fn open_here(path: &Path) -> io::Result<Box<dyn Read + Send>> {
+    unpacked(BufReader::with_capacity(CHUNK, File::open(path)?))
+}
+
 /// Returns a file's bytes, unpacked if they begin like gzip, zstd or xz: by another thread, a few chunks ahead.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     let mut file = BufReader::with_capacity(CHUNK, File::open(path)?);

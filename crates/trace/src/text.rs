@@ -115,8 +115,17 @@ pub(crate) fn seconds(column: &'static str, text: &[u8]) -> Result<u64, RowError
     whole.and_then(|whole| whole.checked_add(below)).ok_or_else(wrong)
 }
 
+/// The nanoseconds that a number of milliseconds is.
+pub(crate) fn milliseconds(column: &'static str, text: &[u8]) -> Result<u64, RowError> {
+    let wrong = || unknown(column, text, "is no number of milliseconds");
+    let dot = memchr::memchr(b'.', text).unwrap_or(text.len());
+    let whole = scaled(column, number(column, &text[..dot])?, 1_000_000)?;
+    let below = billionths(text.get(dot + 1..).unwrap_or_default()).ok_or_else(wrong)?;
+    whole.checked_add(below / 1000).ok_or_else(wrong)
+}
+
 /// The billionths that digits behind a decimal point are; none if they are no digits.
-pub(crate) fn billionths(decimals: &[u8]) -> Option<u64> {
+fn billionths(decimals: &[u8]) -> Option<u64> {
     let digit = |digit: &u8| u64::from(digit - b'0');
     let sum = |sum, place| sum * 10 + decimals.get(place).map_or(0, digit);
     decimals.iter().all(u8::is_ascii_digit).then(|| (0..9).fold(0, sum))

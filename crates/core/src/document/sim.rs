@@ -1,6 +1,5 @@
 //! The document of `trimtab sim TRACE`.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -118,11 +117,11 @@ pub struct ReplayDescription {
 pub struct Tiling {
     /// How many copies.
     pub copies: u32,
-    /// Which of them write at a time.
+    /// The copies that write at a time.
     pub order: TileOrder,
 }
 
-/// Which copies of a trace write at a time.
+/// The copies of a trace that write at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TileOrder {
@@ -133,6 +132,9 @@ pub enum TileOrder {
 }
 
 impl TileOrder {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Slice, Self::Interleave];
+
     /// Its name, as `serde` writes it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -145,12 +147,6 @@ impl TileOrder {
 impl Tiling {
     /// The most copies.
     pub const MOST: u32 = 1024;
-}
-
-impl fmt::Display for Tiling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.copies, self.order.name())
-    }
 }
 
 /// Why a text is not a tiling.
@@ -167,7 +163,7 @@ impl FromStr for Tiling {
     /// Parses `64:slice`, `64:interleave`, or `64`, which is `64:interleave`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (copies, order) = text.split_once(':').unwrap_or((text, TileOrder::Interleave.name()));
-        let order = [TileOrder::Slice, TileOrder::Interleave].into_iter().find(|it| it.name() == order);
+        let order = TileOrder::ALL.into_iter().find(|it| it.name() == order);
         let copies = copies.parse().ok().filter(|copies| (1..=Self::MOST).contains(copies));
         copies.zip(order).map(|(copies, order)| Self { copies, order }).ok_or(TilingParseError)
     }

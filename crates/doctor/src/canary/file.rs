@@ -14,6 +14,7 @@ use trimtab_linux::stack::{Layer, LayerKind, Stack};
 use trimtab_linux::trim::{self, TrimError};
 
 use super::error::CanaryError;
+use crate::mapper;
 use trimtab_core::contents::{Contents, WriteError};
 use trimtab_core::interrupt::Interrupt;
 
@@ -95,15 +96,7 @@ fn unit(layer: &Layer) -> Bytes {
     let granularity = layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity);
     let stripe = match &layer.kind {
         LayerKind::Raid(raid) => Bytes(raid.chunk.0.saturating_mul(layer.below.len() as u64)),
-        LayerKind::DeviceMapper(lines) => lines
-            .iter()
-            .filter_map(|line| {
-                // METADATA DATA BLOCK_SIZE, the last in sectors.
-                let pool = (line.target == "thin-pool").then(|| line.parameters.split(' ').nth(2))??;
-                Some(Bytes(pool.parse::<u64>().ok()?.saturating_mul(512)))
-            })
-            .max()
-            .unwrap_or_default(),
+        LayerKind::DeviceMapper(lines) => mapper::largest_chunk(lines).unwrap_or_default(),
         _ => Bytes::ZERO,
     };
     granularity.max(stripe)

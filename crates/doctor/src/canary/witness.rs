@@ -104,24 +104,19 @@ impl Witness {
     /// # Errors
     /// Errors of the trace or the counters.
     pub fn look(&mut self, layout: &Layout, timeout: Duration) -> Result<Vec<Sight>, CanaryError> {
+        let EventSource::Trace(listener, events) = &mut self.source else {
+            std::thread::sleep(timeout);
+            return counted(&self.devices, layout);
+        };
         // Whatever is counted by now is in the trace when that is read, if it ever is.
-        let counted = self.counted(layout)?;
-        match &mut self.source {
-            EventSource::Trace(listener, events) => {
-                listener.follow(timeout)?;
-                let new: Vec<_> = listener.take().collect();
-                let number = |event: &TraceEvent| {
-                    let (major, minor) = listener.header().devices[usize::from(event.device.0)].number;
-                    DeviceNumber { major, minor }
-                };
-                events.extend(new.into_iter().map(|event| (number(&event), event)));
-            }
-            EventSource::Counters(_) => {
-                std::thread::sleep(timeout);
-                return self.counted(layout);
-            }
-        }
-        let EventSource::Trace(_, events) = &self.source else { return Ok(counted) };
+        let counted = counted(&self.devices, layout)?;
+        listener.follow(timeout)?;
+        let new: Vec<_> = listener.take().collect();
+        let number = |event: &TraceEvent| {
+            let (major, minor) = listener.header().devices[usize::from(event.device.0)].number;
+            DeviceNumber { major, minor }
+        };
+        events.extend(new.into_iter().map(|event| (number(&event), event)));
         let pairs = self.devices.iter().zip(&layout.places).zip(counted);
         Ok(pairs
             .map(|(pair, counted)| {
@@ -131,16 +126,6 @@ impl Witness {
                 if traced.total > Bytes::ZERO || counted.total == Bytes::ZERO { traced } else { counted }
             })
             .collect())
-    }
-
-    /// Returns the discards that the counters of each layer show.
-    fn counted(&self, layout: &Layout) -> Result<Vec<Sight>, CanaryError> {
-        let pairs = self.devices.iter().zip(&layout.places);
-        let counted = pairs.map(|pair| match pair {
-            (Some(device), Some(place)) => device.counted(place),
-            _ => Ok(Sight::default()),
-        });
-        counted.collect()
     }
 
     /// Returns for each layer the reason why "nothing was seen" proves nothing there, in a sentence. There is none where both
@@ -178,6 +163,16 @@ impl Witness {
             }
         }
     }
+}
+
+/// Returns the discards that the counters of each layer show.
+fn counted(devices: &[Option<Device>], layout: &Layout) -> Result<Vec<Sight>, CanaryError> {
+    let pairs = devices.iter().zip(&layout.places);
+    let counted = pairs.map(|pair| match pair {
+        (Some(device), Some(place)) => device.counted(place),
+        _ => Ok(Sight::default()),
+    });
+    counted.collect()
 }
 
 impl Device {

@@ -96,8 +96,7 @@ impl MountedFileSystem {
 
     /// Returns the realtime device of an XFS; none for other file systems and without one.
     pub fn realtime_device(&self) -> Option<&str> {
-        let mut options = self.options().filter(|_| self.mount.fstype == "xfs");
-        options.find_map(|option| option.strip_prefix("rtdev="))
+        self.mount.realtime_device()
     }
 
     /// Returns the options of the file system, without those with which btrfs names the mounted subvolume.

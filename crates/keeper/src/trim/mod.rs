@@ -27,7 +27,7 @@ pub use listed::{ListedError, Listing, Selected, listed, mounted, selected};
 pub use plan::{Limits, RemainingTrim, Scope, Slice};
 pub use resume::{Journal, JournalError, Progress, end_running};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};
-pub use target::{RefusedError, Target};
+pub use target::{RefusedError, Target, mount_from};
 
 use crate::failures::Failures;
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
@@ -143,12 +143,10 @@ impl PreparedTrim {
             let parts = wanted.iter().flat_map(|wanted| free.within(wanted).extents().to_vec());
             FreeSpace::new(parts.collect(), target.division())
         };
-        let reached = free.as_ref().map(|free| match &request.scope {
-            Scope::Everything => FreeSpace::new(free.extents().to_vec(), target.division())
-                .discarded_by(request.range, target.division()),
-            Scope::Pending(_) => in_wanted(free.clone()),
-        });
+        let whole = free.as_ref().filter(|_| request.scope == Scope::Everything);
+        let reached = whole.map(|free| free.discarded_by(request.range, target.division()));
         let free = free.map(in_wanted);
+        let reached = reached.or_else(|| free.clone());
         let default = free.as_ref().map_or(Bytes::ZERO, FreeSpace::default_minimum);
         let minimum = match resumed {
             Some((_, minimum)) => minimum,

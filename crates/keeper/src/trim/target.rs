@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, major, minor, statx};
 use trimtab_core::Bytes;
@@ -12,7 +13,7 @@ use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
 use trimtab_linux::forked::Ender;
 use trimtab_linux::mount::{Mount, MountError, covering, discard_option, mounts};
 use trimtab_linux::mount_points::writable;
-use trimtab_linux::stack::{Machine, Setup, Stack, StackError};
+use trimtab_linux::stack::{LayerKind, Machine, Setup, Stack, StackError};
 use trimtab_linux::trim::{TrimError, TrimProcess, check};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError, Opener};
@@ -197,6 +198,14 @@ impl Target {
         &self.mount
     }
 
+    /// Returns all mount points of the file system.
+    pub fn mount_points(&self) -> &[PathBuf] {
+        match self.stack.layers.first().map(|top| &top.kind) {
+            Some(LayerKind::FileSystem(found)) => &found.targets,
+            _ => slice::from_ref(&self.mount),
+        }
+    }
+
     /// Returns the file system type.
     pub fn fstype(&self) -> &str {
         &self.fstype
@@ -311,8 +320,9 @@ fn mount_of<'a>(all: &'a [Mount], place: &Path, directory: &File) -> Option<&'a 
     }
 }
 
-/// Returns the last mount of the device with this path or number; for btrfs, only the path matches.
-fn mount_from<'a>(all: &'a [Mount], place: &Path, number: u64) -> Option<&'a Mount> {
+/// Returns the last of the mounts `all` from the device with the canonical path `place` and this number; for btrfs, only the path
+/// matches.
+pub fn mount_from<'a>(all: &'a [Mount], place: &Path, number: u64) -> Option<&'a Mount> {
     let number = DeviceNumber { major: major(number), minor: minor(number) };
     let is_path = |source: &Path| source.canonicalize().is_ok_and(|source| source == place);
     all.iter().rfind(|mount| mount.number == number || is_path(&mount.source))

@@ -20,21 +20,19 @@ pub(crate) struct TileLayout {
     tiling: Tiling,
     /// Bytes from the start of one copy to the next one's.
     pitch: Bytes,
-    /// How long one copy takes at the speed of the trace, in nanoseconds: longer than any of its times.
+    /// How long one copy takes at the speed of the trace, in nanoseconds: longer than any of its times, and whole slices where
+    /// copies write one at a time.
     span: u64,
-    /// How long a slice takes.
-    slice: u64,
 }
 
 impl TileLayout {
     /// Copies of a trace of a device of `traced` bytes whose times are at most `span`.
     pub(crate) fn new(tiling: Tiling, traced: Bytes, span: Nanos) -> Self {
-        let slice = span.0 / SLICES + 1;
         let span = match tiling.order {
-            TileOrder::Slice => slice * SLICES,
+            TileOrder::Slice => (span.0 / SLICES + 1).saturating_mul(SLICES),
             TileOrder::Interleave => span.0.saturating_add(1),
         };
-        Self { tiling, pitch: Bytes(traced.0.div_ceil(ALIGNMENT.0).saturating_mul(ALIGNMENT.0)), span, slice }
+        Self { tiling, pitch: Bytes(traced.0.div_ceil(ALIGNMENT.0).saturating_mul(ALIGNMENT.0)), span }
     }
 
     /// The size of the drive.
@@ -60,8 +58,9 @@ impl TileLayout {
                 own.saturating_mul(copies).saturating_add(tile.saturating_mul(self.span))
             }
             TileOrder::Slice => {
-                let turn = lap * SLICES + at.0 / self.slice + tile * SLICES / copies;
-                (turn * copies + tile).saturating_mul(self.slice).saturating_add(at.0 % self.slice)
+                let slice = self.span / SLICES;
+                let turn = lap * SLICES + at.0 / slice + tile * SLICES / copies;
+                (turn * copies + tile).saturating_mul(slice).saturating_add(at.0 % slice)
             }
         }
     }
@@ -120,7 +119,7 @@ impl<'a, S: TraceSource> Tiles<'a, S> {
                     continue;
                 }
                 tile.at_head &= tile.laps == 0 && event.kind == EventKind::Unused;
-                // What was unused when recording began is so from the start, also in copies that begin later.
+                // Space that was unused when recording began is so from the start, also in copies that begin later.
                 let at = if tile.at_head { 0 } else { self.layout.time(number as u64, tile.laps, event.at) };
                 self.queue.push(Reverse((at, number)));
                 return Ok(());
@@ -149,7 +148,7 @@ impl<S: TraceSource> TraceSource for Tiles<'_, S> {
 
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), S::Error> {
         batch.clear();
-        let end = self.began + self.layout.pass_span().0;
+        let end = self.began.saturating_add(self.layout.pass_span().0);
         while batch.len() < BATCH
             && let Some(&Reverse((time, number))) = self.queue.peek()
             && time < end

@@ -174,13 +174,13 @@ mod tests {
             let make = || Command::new(program).args(arguments).arg(image.path()).output();
             let mut made = make();
             // mkfs.btrfs looks at every mount, and fails while one of another program's is going away.
-            let looks_again =
+            let met_such_a_mount =
                 |made: &Output| String::from_utf8_lossy(&made.stderr).contains("cannot check mount status");
-            for _ in 0..50 {
-                if made.as_ref().is_ok_and(looks_again) {
-                    thread::sleep(Duration::from_millis(200));
-                    made = make();
-                }
+            let mut left = 50;
+            while left > 0 && made.as_ref().is_ok_and(met_such_a_mount) {
+                thread::sleep(Duration::from_millis(200));
+                made = make();
+                left -= 1;
             }
             let Ok(made) = made else {
                 assert!(

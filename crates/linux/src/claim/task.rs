@@ -7,6 +7,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::limited::in_time;
+use crate::process::stat;
 
 /// The list of what a process with this directory in procfs has mapped. A process whose memory map is held, as while it maps a
 /// file of a FUSE that does not answer, shows none.
@@ -33,14 +34,6 @@ pub(super) fn is_zombie(directory: &Path) -> io::Result<bool> {
 pub(super) fn flags(directory: &Path) -> io::Result<u32> {
     let flags = stat(directory)?.get(6).and_then(|flags| flags.parse().ok());
     flags.ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// The words of a task's `stat` after its name, from its state on.
-fn stat(directory: &Path) -> io::Result<Vec<String>> {
-    // `42 (name) Z 1 ...`; the name may have brackets too.
-    let stat = fs::read(directory.join("stat"))?;
-    let end = stat.iter().rposition(|byte| *byte == b')').map_or(0, |end| end + 1);
-    Ok(String::from_utf8_lossy(&stat[end..]).split_whitespace().map(str::to_owned).collect())
 }
 
 /// Whether what an error is about ended meanwhile.

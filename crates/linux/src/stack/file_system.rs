@@ -67,7 +67,8 @@ pub(super) fn below(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<
 fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<BlockDevice>, StackError> {
     let sysfs = machine.sysfs();
     if let Some(device) = BlockDevice::numbered(&sysfs, mount.number) {
-        let realtime = realtime_device(mount).map(|path| device_named(machine, in_use, path)).transpose()?;
+        let realtime =
+            mount.realtime_device().map(|path| device_named(machine, in_use, Path::new(path))).transpose()?;
         return Ok(std::iter::once(device).chain(realtime.flatten()).collect());
     }
     // One on several devices has a number of its own. bcachefs has all devices in its source; what others have
@@ -92,12 +93,6 @@ fn devices(machine: &Machine, in_use: &InUse, mount: &Mount) -> Result<Vec<Block
         }
     }
     Ok(devices)
-}
-
-/// The realtime device of an XFS, by the path that it was mounted with.
-fn realtime_device(mount: &Mount) -> Option<&Path> {
-    let mut options = mount.super_options.split(',').filter(|_| mount.fstype == "xfs");
-    options.find_map(|option| option.strip_prefix("rtdev=")).map(Path::new)
 }
 
 /// The directory that takes the changes of an overlay, and those below that, the uppermost first; those of

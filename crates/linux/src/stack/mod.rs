@@ -27,7 +27,9 @@ pub use capture::{CaptureError, capture};
 pub use error::StackError;
 pub(crate) use file_system::overlaid;
 pub use machine::Machine;
-pub use setup::{CronTrim, CrypttabLine, FstrimService, ServedMount, Setup, Timer, UdevLine};
+pub use setup::{
+    CronTrim, CrypttabLine, FstrimService, ServedMount, Setup, Timer, UdevLine, allows_discards,
+};
 
 pub use target::{never_frees, targets};
 

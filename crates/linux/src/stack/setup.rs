@@ -5,6 +5,7 @@ mod files;
 mod fstrim_service;
 mod kernel_line;
 mod luks;
+mod systemctl;
 mod timer;
 mod udev;
 mod units;
@@ -192,6 +193,11 @@ pub struct CrypttabLine {
     pub options: Vec<String>,
     /// The words after the options, which nobody reads: a blank after a comma ends the options.
     pub unread: Vec<String>,
+}
+
+/// Returns whether an option of a dm-crypt device, as crypttab and the kernel's command line name it, allows discards.
+pub fn allows_discards(option: &str) -> bool {
+    matches!(option, "discard" | "allow-discards")
 }
 
 /// The service that `fstrim.timer` starts.

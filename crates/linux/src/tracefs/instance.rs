@@ -14,6 +14,7 @@ use super::error::TracefsError;
 use super::format::{Format, PageLayout};
 use super::guard::{Guard, PREFIX};
 use crate::mount;
+use crate::process::stat;
 
 /// The directory of tracefs, below sysfs, on systems that still mount it inside debugfs.
 const IN_DEBUGFS: &str = "kernel/debug/tracing";
@@ -270,11 +271,7 @@ fn owner(name: &str) -> Option<(u32, u64)> {
 
 /// Returns when a process started, in clock ticks since boot; none if there is no such process.
 fn start_time_of(procfs: &Path, pid: u32) -> Option<u64> {
-    let stat = fs::read(procfs.join(pid.to_string()).join("stat")).ok()?;
-    // The second field, the name, may contain anything, closing brackets included.
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = String::from_utf8_lossy(&stat[name_end + 1..]).into_owned();
-    fields.split_whitespace().nth(19)?.parse().ok()
+    stat(&procfs.join(pid.to_string())).ok()?.get(19)?.parse().ok()
 }
 
 /// Returns the number of lost events in a processor's `stats`.

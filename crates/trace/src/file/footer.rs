@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use memchr::memmem;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 
 use super::schema::SCHEMA;
 use crate::error::HeaderError;
@@ -69,12 +69,7 @@ impl Footer {
             }
         }
         for group in metadata.row_groups() {
-            let inside = group.columns().iter().all(|chunk| {
-                let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
-                start >= 4
-                    && chunk.compressed_size() >= 0
-                    && start.checked_add(chunk.compressed_size()).is_some_and(|past| past as u64 <= *end)
-            });
+            let inside = group.columns().iter().all(|chunk| is_inside(chunk, *end));
             if !inside || group.num_rows() < 0 || group.num_columns() != ours.num_columns() {
                 return Err(
                     ParquetError::General("the footer names bytes that aren't there".to_owned()).into()
@@ -83,6 +78,13 @@ impl Footer {
         }
         Ok(())
     }
+}
+
+/// Whether a chunk of a column lies between the first magic word of a file and `end`.
+pub(crate) fn is_inside(chunk: &ColumnChunkMetaData, end: u64) -> bool {
+    let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
+    let past = start.checked_add(chunk.compressed_size());
+    start >= 4 && chunk.compressed_size() >= 0 && past.is_some_and(|past| past as u64 <= end)
 }
 
 /// Where the last magic word that ends at or before `end` ends.

@@ -31,7 +31,8 @@ mod read;
 mod schema;
 mod write;
 
+pub(crate) use footer::is_inside;
 pub use read::{Columns, TraceFile};
-pub(crate) use read::{header_of, read_header};
+pub(crate) use read::{header_of, read_header, value_of};
 pub(crate) use schema::{Column, HEADER_KEY, device_names, file_system_names, is_ours};
 pub use write::TraceWriter;

@@ -31,6 +31,13 @@ pub enum Columns {
     Replay,
 }
 
+impl Columns {
+    /// Whether `column` is read.
+    pub(crate) fn include(self, column: Column) -> bool {
+        self == Self::All || !Column::REST.contains(&column)
+    }
+}
+
 /// A trace file, read from its begin.
 ///
 /// A file that was cut off is read up to its last whole row group, and its header says so among the
@@ -113,11 +120,8 @@ impl TraceFile {
         let Some(group) = self.metadata.row_groups().get(self.next_group) else { return Ok(None) };
         self.next_group += 1;
         let rows = group.num_rows() as usize;
-        let rest = match self.columns {
-            Columns::All => &Column::REST[..],
-            Columns::Replay => &[],
-        };
-        let wanted = Column::REPLAY.iter().chain(rest);
+        let wanted =
+            Column::REPLAY.iter().chain(&Column::REST).filter(|column| self.columns.include(**column));
         let open =
             |column: &Column| ColumnReader::new(*column, &self.file, group.column(*column as usize), rows);
         Ok(Some(Group { columns: wanted.map(open).collect::<Result<_, _>>()?, rows }))
@@ -225,9 +229,13 @@ impl TraceReader for TraceFile {
 
 /// Returns the header in a file's metadata.
 pub(crate) fn read_header(metadata: &ParquetMetaData) -> Result<TraceHeader, HeaderError> {
+    header_of(value_of(metadata, HEADER_KEY))
+}
+
+/// Returns the value of a key in a file's metadata.
+pub(crate) fn value_of<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     let entries = metadata.file_metadata().key_value_metadata().map_or(&[][..], Vec::as_slice);
-    let text = entries.iter().find(|entry| entry.key == HEADER_KEY).and_then(|entry| entry.value.as_deref());
-    header_of(text)
+    entries.iter().find(|entry| entry.key == key).and_then(|entry| entry.value.as_deref())
 }
 
 /// Returns the header that a text is.

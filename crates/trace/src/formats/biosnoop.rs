@@ -5,13 +5,14 @@
 //! writes W for a write and R for all else, the other program the kernel's letters. The columns' order is found by their names. The name of a
 //! process may hold spaces.
 
+use trimtab_core::SECTOR;
 use trimtab_core::trace::{Comm, EventKind};
 use trimtab_core::units::Nanos;
 
 use super::blkparse::kind_of;
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
-use crate::text::{Parse, billionths, number, scaled, seconds, unknown};
+use crate::text::{Parse, milliseconds, number, scaled, seconds, unknown};
 
 /// Added to all times: the first request may have begun before the time zero.
 const EARLIER: u64 = 1 << 42;
@@ -108,7 +109,7 @@ impl Parse for Biosnoop {
         let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
         let (time, process) = (&rest[..end], rest[end..].trim_ascii());
         let bytes = number("BYTES", bytes)?;
-        let latency = milliseconds(latency)?;
+        let latency = milliseconds("LAT(ms)", latency)?;
         let ended = seconds("TIME(s)", time)?.saturating_add(EARLIER);
         let Some(kind) = kind_of(letter, bytes) else {
             if bytes > 0 || !letter.first().is_some_and(|letter| b"RWDFNZ".contains(letter)) {
@@ -123,20 +124,11 @@ impl Parse for Biosnoop {
             time: ended.checked_sub(latency).ok_or(RowError::TooLong { time: latency })?,
             device,
             kind,
-            start: if is_flush { 0 } else { scaled("SECTOR", number("SECTOR", sector)?, 512)? },
+            start: if is_flush { 0 } else { scaled("SECTOR", number("SECTOR", sector)?, SECTOR.0)? },
             length: if is_flush { 0 } else { bytes },
             latency: Some(Nanos(latency)),
             process: Comm::new(process),
             error: 0,
         })
     }
-}
-
-/// The nanoseconds that a number of milliseconds is.
-fn milliseconds(text: &[u8]) -> Result<u64, RowError> {
-    let wrong = || unknown("LAT(ms)", text, "is no number of milliseconds");
-    let dot = memchr::memchr(b'.', text).unwrap_or(text.len());
-    let whole = scaled("LAT(ms)", number("LAT(ms)", &text[..dot])?, 1_000_000)?;
-    let below = billionths(text.get(dot + 1..).unwrap_or_default()).ok_or_else(wrong)?;
-    whole.checked_add(below / 1000).ok_or_else(wrong)
 }

@@ -10,6 +10,7 @@
 //! The traces of YCSB on RocksDB by Yadgar and others (SNIA IOTTA repository, `ssdtrace-00` to `ssdtrace-26`)
 //! are in this form: their README lists these fields.
 
+use trimtab_core::SECTOR;
 use trimtab_core::trace::{Comm, EventKind, operation};
 
 use super::partitions::{self, Remap, numbers};
@@ -18,8 +19,6 @@ use crate::error::RowError;
 use crate::rows::Rows;
 use crate::text::{Parse, number, scaled, unknown};
 
-/// The bytes of a sector.
-const SECTOR: u64 = 512;
 /// The name under which commands that are no events are counted.
 pub(super) const OTHER_COMMANDS: &str = "commands that are no reads, writes, discards or flushes";
 /// The name under which steps that are no events are counted.
@@ -160,8 +159,8 @@ impl StepText<'_> {
             time: self.time,
             device: rows.device(self.device)?,
             kind,
-            start: if kind == EventKind::Flush { 0 } else { scaled("sector", start, SECTOR)? },
-            length: scaled("sectors", length, SECTOR)?,
+            start: if kind == EventKind::Flush { 0 } else { scaled("sector", start, SECTOR.0)? },
+            length: scaled("sectors", length, SECTOR.0)?,
             pid: self.pid,
             process: if complete { Comm::default() } else { process(bracket) },
             error: if complete { errno(bracket)? } else { 0 },
@@ -221,7 +220,7 @@ pub(super) fn is_device(word: &[u8]) -> bool {
 
 /// Whether a line is one of those that blkparse prints before and behind the steps.
 pub(crate) fn is_total(line: &[u8]) -> bool {
-    const BEGINNINGS: [&[u8]; 15] = [
+    const BEGINNINGS: [&[u8]; 17] = [
         b"CPU",
         b"Total",
         b"Reads Queued:",
@@ -230,24 +229,22 @@ pub(crate) fn is_total(line: &[u8]) -> bool {
         b"Reads Completed:",
         b"Read Merges:",
         b"Read depth:",
-        b"PC Reads",
+        b"PC ",
         b"IO unplugs:",
         b"Allocation wait:",
         b"Dispatch wait:",
         b"Completion wait:",
         b"Throughput",
         b"Events (",
+        b"Skips:",
+        b"Input file ",
     ];
     let text = line.trim_ascii();
     let is_program = || {
         let number = text.strip_suffix(b")").and_then(|text| text.rsplit(|byte| *byte == b'(').next());
         number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
     };
-    BEGINNINGS.iter().any(|beginning| text.starts_with(beginning))
-        || text.starts_with(b"PC ")
-        || text.starts_with(b"Skips:")
-        || text.starts_with(b"Input file ")
-        || is_program()
+    BEGINNINGS.iter().any(|beginning| text.starts_with(beginning)) || is_program()
 }
 
 /// Returns the kind of a request by `rwbs`, its letters; flags such as S (sync) are ignored. `length` may be in any unit.

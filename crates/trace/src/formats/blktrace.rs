@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind};
 
+use super::blkparse::{OTHER_COMMANDS, OTHER_STEPS};
 use super::partitions::{self, Remap};
 use super::requests::{Action, Requests, Step};
 use crate::error::{RowError, TraceError};
@@ -153,7 +154,7 @@ impl Blktrace {
             13 => Action::Split,
             15 => return self.remap(record, rows),
             _ => {
-                rows.skip("other steps and messages");
+                rows.skip(OTHER_STEPS);
                 return Ok(());
             }
         };
@@ -169,7 +170,7 @@ impl Blktrace {
             Some(EventKind::Read)
         };
         let Some(kind) = kind else {
-            rows.skip("commands that are no reads, writes, discards or flushes");
+            rows.skip(OTHER_COMMANDS);
             return Ok(());
         };
         let device = self.device(record.device, rows)?;

@@ -1,14 +1,12 @@
 //! Partitions: blktrace on one has the number of the partition, and the addresses of its disk. The remaps say where it
 //! begins; where they were filtered out (`blktrace -a queue`), only its number shows that it is one.
 
+use trimtab_core::SECTOR;
 use trimtab_core::trace::DeviceIndex;
 
 use crate::error::RowError;
 use crate::rows::Rows;
 use crate::text::{number, scaled, unknown};
-
-/// The bytes of a sector.
-const SECTOR: u64 = 512;
 
 /// A bio that the device `from` handed down: its `from_sector` became `sector` on the traced device.
 pub(super) struct Remap {
@@ -35,7 +33,7 @@ impl Remap {
         let begins = self.sector.checked_sub(self.from_sector).ok_or_else(|| {
             unknown("sector", self.from_sector.to_string().as_bytes(), "is remapped to before its disk")
         })?;
-        rows.set_partition(device, scaled("sector", begins, SECTOR)?)
+        rows.set_partition(device, scaled("sector", begins, SECTOR.0)?)
     }
 }
 

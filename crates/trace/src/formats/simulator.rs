@@ -4,14 +4,13 @@
 //! its reference manual): milliseconds with decimals, and hexadecimal flags whose lowest bit is set for a read. SSDsim
 //! and MQSim (README of CMU-SAFARI/MQSim, "Trace-based Workloads"): whole nanoseconds; 1 for a read, 0 for a write.
 
+use trimtab_core::SECTOR;
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
-use crate::text::{Parse, billionths, number, scaled, unknown};
+use crate::text::{Parse, milliseconds, number, scaled, unknown};
 
-/// The bytes of a sector.
-const SECTOR: u64 = 512;
 /// The highest flags that DiskSim has.
 const MOST_FLAGS: u64 = 0xffff;
 
@@ -26,13 +25,7 @@ impl Simulator {
     /// Nanoseconds.
     fn time(self, text: &[u8]) -> Result<u64, RowError> {
         match self {
-            Self::DiskSim => {
-                let wrong = || unknown("time", text, "is no number of milliseconds");
-                let dot = memchr::memchr(b'.', text).unwrap_or(text.len());
-                let whole = scaled("time", number("time", &text[..dot])?, 1_000_000)?;
-                let below = billionths(text.get(dot + 1..).unwrap_or_default()).ok_or_else(wrong)?;
-                whole.checked_add(below / 1000).ok_or_else(wrong)
-            }
+            Self::DiskSim => milliseconds("time", text),
             Self::MqSim => number("time", text),
         }
     }
@@ -78,8 +71,8 @@ impl Parse for Simulator {
             time,
             device,
             kind,
-            start: scaled("address", number("address", address)?, SECTOR)?,
-            length: scaled("sectors", number("sectors", sectors)?, SECTOR)?,
+            start: scaled("address", number("address", address)?, SECTOR.0)?,
+            length: scaled("sectors", number("sectors", sectors)?, SECTOR.0)?,
             latency: None,
             process: Comm::default(),
             error: 0,

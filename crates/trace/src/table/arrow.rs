@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Schema};
 
 use super::messages::{CONTINUATION, FILE, Messages, Parts, open_file, open_stream, wrong};
 use super::values::{counted, double, nanoseconds, single};
-use super::{AtRow, Batch, NEEDED, Places, TableNames, Texts, Values, begin, is_packed};
+use super::{AtRow, Batch, NEEDED, Places, TableNames, Texts, Values, begin};
 use crate::error::{HeaderError, RowError, TraceError};
 use crate::file::{Column, Columns, HEADER_KEY, header_of};
 use crate::input;
@@ -34,12 +34,14 @@ pub(crate) fn is_arrow(start: &[u8]) -> bool {
 pub(crate) fn open(path: &Path, columns: Columns) -> Result<RecordReader<ArrowRows>, TraceError> {
     let io = |source| TraceError::Io { path: path.to_owned(), source };
     let refuse = |reason| TraceError::Header { path: path.to_owned(), reason };
-    if is_packed(path, FILE).map_err(io)? {
-        return Err(refuse(HeaderError::Unpack("a packed Arrow file: unpack it first")));
-    }
     let mut input = BufReader::new(input::open(path).map_err(io)?);
     let opened = if input.fill_buf().map_err(io)?.starts_with(FILE) {
-        File::open(path).map_err(RowError::from).and_then(|file| open_file(BufReader::new(file)))
+        // Files are read at any place, which packed ones do not have.
+        let mut file = BufReader::new(File::open(path).map_err(io)?);
+        if !file.fill_buf().map_err(io)?.starts_with(FILE) {
+            return Err(refuse(HeaderError::Unpack("a packed Arrow file: unpack it first")));
+        }
+        open_file(file)
     } else {
         open_stream(input)
     };
@@ -57,7 +59,7 @@ pub(crate) fn open(path: &Path, columns: Columns) -> Result<RecordReader<ArrowRo
             continue;
         }
         check_type(column, kind).map_err(refuse)?;
-        if columns == Columns::All || !Column::REST.contains(&column) {
+        if columns.include(column) {
             wanted.push(column);
             places_of_wanted.push(place);
         }

@@ -37,7 +37,7 @@ pub(crate) fn open_parquet(path: &Path, columns: Columns) -> Result<Box<dyn Trac
     // What is damaged is judged by the reader of our own files.
     match parquet::Table::open(file) {
         Some(table) if !is_ours(table.metadata()) => Ok(Box::new(table.into_reader(path, columns)?)),
-        _ if is_packed(path, PARQUET).map_err(io)? => {
+        _ if is_packed(path).map_err(io)? => {
             let reason = HeaderError::Unpack("a packed Parquet file: unpack it first");
             Err(TraceError::Header { path: path.to_owned(), reason })
         }
@@ -46,18 +46,18 @@ pub(crate) fn open_parquet(path: &Path, columns: Columns) -> Result<Box<dyn Trac
 }
 
 /// How a Parquet file begins.
-const PARQUET: &[u8] = b"PAR1";
+const PARQUET: &[u8; 4] = b"PAR1";
 
-/// Whether a file begins with `mark` only after unpacking: tables are read at any place, which packed files do not have.
-fn is_packed(path: &Path, mark: &[u8]) -> io::Result<bool> {
+/// Whether a file is one of Parquet only after unpacking: tables are read at any place, which packed files do not have.
+fn is_packed(path: &Path) -> io::Result<bool> {
     let begins = |mut input: &mut dyn Read| {
-        let mut begin = vec![0; mark.len()];
-        Ok::<_, io::Error>(input::fill(&mut input, &mut begin)? == mark.len() && begin == mark)
+        let mut begin = [0; 4];
+        Ok::<_, io::Error>(input::fill(&mut input, &mut begin)? == begin.len() && begin == *PARQUET)
     };
     if begins(&mut File::open(path)?)? {
         return Ok(false);
     }
-    begins(&mut input::open(path)?)
+    begins(&mut input::open_here(path)?)
 }
 
 /// Where a table has each column of a trace.
@@ -126,13 +126,6 @@ fn begin(format: &str, header: Result<TraceHeader, HeaderError>) -> Result<(Rows
     }
 }
 
-/// The values of some rows.
-trait Cells {
-    fn number(&self, column: Column, row: usize) -> Option<u64>;
-
-    fn text(&self, column: Column, row: usize) -> Option<&[u8]>;
-}
-
 /// Texts of a column in some rows.
 trait Texts {
     fn text(&self, row: usize) -> Option<&[u8]>;
@@ -153,7 +146,7 @@ impl<T> Default for Batch<T> {
     }
 }
 
-impl<T: Texts> Cells for Batch<T> {
+impl<T: Texts> Batch<T> {
     fn number(&self, column: Column, row: usize) -> Option<u64> {
         match &self.0[column as usize] {
             Some(Values::Numbers(numbers)) => numbers[row],
@@ -199,7 +192,7 @@ impl TableNames {
     }
 
     /// Takes the first `count` rows in.
-    fn push_all(&mut self, cells: &impl Cells, count: usize, rows: &mut Rows) -> Result<(), RowError> {
+    fn push_all(&mut self, cells: &Batch<impl Texts>, count: usize, rows: &mut Rows) -> Result<(), RowError> {
         for row in 0..count {
             let needed = |column: Column| required(column.name(), cells.number(column, row));
             let text = |column| cells.text(column, row);

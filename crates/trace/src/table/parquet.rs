@@ -17,7 +17,7 @@ use parquet::schema::types::ColumnDescriptor;
 use super::values::{counted, double, nanoseconds, single};
 use super::{AtRow, Batch, NEEDED, Places, TableNames, Texts, Values, begin};
 use crate::error::{HeaderError, RowError, TraceError};
-use crate::file::{Column, Columns, read_header};
+use crate::file::{self, Column, Columns, read_header, value_of};
 use crate::reader::{RecordReader, Records};
 use crate::rows::Rows;
 
@@ -75,7 +75,7 @@ impl Table {
             }
             shapes[column as usize] =
                 Shape::of(column, schema.column(place).as_ref(), arrow.as_ref()).map_err(refuse)?;
-            if columns == Columns::All || !Column::REST.contains(&column) {
+            if columns.include(column) {
                 wanted.push((column, place));
             }
         }
@@ -96,22 +96,14 @@ impl Table {
 fn is_inside(group: &RowGroupMetaData, length: u64) -> bool {
     group.num_rows() >= 0
         && group.columns().iter().all(|chunk| {
-            let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
-            let past = start.checked_add(chunk.compressed_size());
             let is_flat = chunk.column_descr().max_rep_level() == 0;
-            (!is_flat || chunk.num_values() == group.num_rows())
-                && start >= 4
-                && chunk.compressed_size() >= 0
-                && past.is_some_and(|past| past as u64 <= length)
+            (!is_flat || chunk.num_values() == group.num_rows()) && file::is_inside(chunk, length)
         })
 }
 
 /// The types of Arrow that the file's columns had. Parquet has no type for durations, and only this tells them from numbers.
 fn arrow_schema(metadata: &ParquetMetaData) -> Result<Option<Schema>, HeaderError> {
-    let entries = metadata.file_metadata().key_value_metadata().map_or(&[][..], Vec::as_slice);
-    let text =
-        entries.iter().find(|entry| entry.key == "ARROW:schema").and_then(|entry| entry.value.as_deref());
-    let Some(text) = text else { return Ok(None) };
+    let Some(text) = value_of(metadata, "ARROW:schema") else { return Ok(None) };
     let broken = || HeaderError::Table("the Arrow schema in its metadata is broken".to_owned());
     let bytes = BASE64_STANDARD.decode(text).map_err(|_| broken())?;
     // The message comes after a mark and its length, or alone.

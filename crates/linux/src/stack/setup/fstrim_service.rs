@@ -1,9 +1,8 @@
 //! The service that `fstrim.timer` starts.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
-use super::{FstrimService, Reader};
+use super::{FstrimService, Reader, systemctl};
 
 const PROPERTIES: &str = "LoadState,ExecStart,Result";
 /// The file of a captured machine with the service manager's answer.
@@ -14,21 +13,14 @@ pub(super) fn read(reader: &mut Reader) -> Option<FstrimService> {
     if !reader.machine.is_live() {
         return parse(&fs::read_to_string(reader.machine.file(CAPTURED)).ok()?);
     }
-    if !reader.machine.file("/run/systemd/system").is_dir() {
-        return None;
-    }
-    let mut systemctl = Command::new("systemctl");
-    systemctl.args(["show", "fstrim.service", "--property", PROPERTIES]).stdin(Stdio::null());
     // The timer's reader says why there is no answer.
-    parse(&String::from_utf8_lossy(&systemctl.output().ok()?.stdout))
+    let answer = systemctl::show(reader.machine, "fstrim.service", PROPERTIES)?.ok()?;
+    parse(&String::from_utf8_lossy(&answer.stdout))
 }
 
 /// Reads lines `PROPERTY=VALUE`; none where no unit was loaded.
 fn parse(text: &str) -> Option<FstrimService> {
-    let values = |property: &'static str| {
-        let lines = text.lines().filter_map(|line| line.split_once('='));
-        lines.filter(move |(name, _)| *name == property).map(|(_, value)| value.trim())
-    };
+    let values = |property| systemctl::values(text, property);
     values("LoadState").find(|state| *state == "loaded")?;
     Some(FstrimService {
         commands: values("ExecStart").filter_map(words).collect(),

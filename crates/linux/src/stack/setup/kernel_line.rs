@@ -1,6 +1,6 @@
 //! The words of the kernel's command line that allow discards of encrypted volumes.
 
-use super::CrypttabLine;
+use super::{CrypttabLine, allows_discards};
 use crate::block::BlockDevice;
 use crate::stack::{Layer, Machine};
 
@@ -30,8 +30,7 @@ impl Volume {
     /// UUID), `rd.luks.allow-discards` of dracut (likewise), `cryptdevice` of Arch Linux.
     pub(super) fn is_allowed_by(&self, word: &str) -> bool {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
-        let allows =
-            |options: &str| options.split(',').any(|option| matches!(option, "discard" | "allow-discards"));
+        let allows = |options: &str| options.split(',').any(allows_discards);
         match key {
             "luks.options" | "rd.luks.options" => match value.split_once('=') {
                 Some((uuid, options)) if is_uuid(uuid) => self.has(uuid) && allows(options),

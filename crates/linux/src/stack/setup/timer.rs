@@ -1,9 +1,8 @@
 //! The timer that runs fstrim.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
-use super::{Reader, Timer};
+use super::{Reader, Timer, systemctl};
 
 const PROPERTIES: &str = "LoadState,UnitFileState,ActiveState,LastTriggerUSec,NextElapseUSecRealtime";
 
@@ -12,12 +11,8 @@ pub(super) fn read(reader: &mut Reader) -> Option<Timer> {
     if !reader.machine.is_live() {
         return parse(&fs::read_to_string(reader.machine.file("/trimtab/timer")).ok()?);
     }
-    if !reader.machine.file("/run/systemd/system").is_dir() {
-        return None;
-    }
-    let mut systemctl = Command::new("systemctl");
-    systemctl.args(["show", "fstrim.timer", "--property", PROPERTIES]).stdin(Stdio::null());
-    let answer = reader.noting("run systemctl", systemctl.output())?;
+    let answer = systemctl::show(reader.machine, "fstrim.timer", PROPERTIES)?;
+    let answer = reader.noting("run systemctl", answer)?;
     if !answer.status.success() {
         let said = String::from_utf8_lossy(&answer.stderr);
         reader.left_out.push(format!("cannot ask systemctl about fstrim.timer: {}", said.trim()));
@@ -27,10 +22,7 @@ pub(super) fn read(reader: &mut Reader) -> Option<Timer> {
 
 /// Reads lines `PROPERTY=VALUE`; none where no unit was loaded.
 fn parse(text: &str) -> Option<Timer> {
-    let of = |property: &str| {
-        let mut lines = text.lines().filter_map(|line| line.split_once('='));
-        lines.find_map(|(name, value)| (name == property).then(|| value.trim()))
-    };
+    let of = |property| systemctl::values(text, property).next();
     let time = |property| of(property).filter(|time| !matches!(*time, "" | "n/a" | "0")).map(str::to_owned);
     of("LoadState").filter(|state| *state == "loaded")?;
     Some(Timer {
