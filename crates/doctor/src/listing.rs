@@ -64,7 +64,7 @@ pub(super) fn has_option(words: &[String], letter: char, name: &str) -> bool {
 /// Returns how `fstrim --listed-in /etc/fstab:/proc/self/mountinfo` treats `file_system`, as fstrim.service of
 /// util-linux 2.41 runs it: it passes over what is read-only by its line or at that mount point, and adds `/`. If fstab
 /// has no lines, all mounts count.
-fn by_lists(file_system: &FileSystem, setup: &Setup) -> Listing {
+pub(super) fn by_lists(file_system: &FileSystem, setup: &Setup) -> Listing {
     let is_writable = |target: &Path| file_system.writable.iter().any(|writable| writable == target);
     let is_trimmed = |line: &Listed| is_writable(&line.target) && !line.is_read_only();
     listing(file_system, setup, is_trimmed, is_writable(Path::new("/")))

@@ -10,7 +10,7 @@ use trimtab_linux::stack::{CronTrim, FileSystem, Layer, LayerKind, ServedMount, 
 
 use super::crypttab::until_restart;
 use super::file_system::{is_online, takes_fstrim};
-use super::listing::{Listing, by_fstrim, by_own_timer, has_option};
+use super::listing::{Listing, by_fstrim, by_lists, by_own_timer, has_option};
 use super::units::{coarse_layer, online_only};
 
 const FSTRIM_TIMER: &str = "fstrim.timer";
@@ -203,7 +203,7 @@ fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bo
         word.contains('$') || file_system.targets.iter().any(|target| target == path)
     };
     has('a', "--all")
-        || (has('A', "--fstab") || has('I', "--listed-in")) && by_fstrim(file_system, setup) == Listing::Trims
+        || (has('A', "--fstab") || has('I', "--listed-in")) && by_lists(file_system, setup) == Listing::Trims
         || command.words.iter().any(names_it)
 }
 

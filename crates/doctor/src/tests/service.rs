@@ -110,6 +110,10 @@ fn cron_and_trimtab_s_own_units_trim_too() {
     }
     let listed = Setup { fstab: vec![swap_line("/dev/sdb", "defaults")], ..by_cron("-A") };
     assert_eq!(ids("rw", &listed), ["nobody-trims"]);
+    // Cron's command goes by the lists, whatever fstrim.service was told to trim.
+    let commands = vec![vec!["/sbin/fstrim".to_owned(), "/srv".to_owned()]];
+    let fstrim_service = Some(FstrimService { commands, result: "success".to_owned() });
+    assert!(ids("rw", &Setup { fstrim_service, ..by_cron("-A") }).is_empty());
     let said = examined("rw", &by_cron("-a")).layers[0].reason.clone();
     assert!(said.ends_with("; cron (/etc/cron.weekly/fstrim) trims it"), "{said}");
 
