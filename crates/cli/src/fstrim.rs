@@ -23,12 +23,13 @@ use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::Config;
 use trimtab_keeper::service::control::RUN;
-use trimtab_keeper::trim::{ListedError, RefusedError, Request, Scope, Selected, selected};
+use trimtab_keeper::trim::{Announced, ListedError, RefusedError, Request, Scope, Selected, selected};
 use trimtab_linux::btrfs;
 use trimtab_linux::mount::{covering, mounts};
 use trimtab_linux::stack::Machine;
 use trimtab_linux::trim::fitrim;
 
+use crate::pause;
 use crate::trim::{self, Job};
 use options::{Options, Parsed, UsageError, What};
 
@@ -306,9 +307,19 @@ impl Fstrim {
 
     /// Calls FITRIM once, as util-linux does. Returns the number of bytes that the kernel reports.
     fn at_once(&self, path: &Path, directory: &File) -> Result<u64, Ended> {
+        let mounts = mount_point(&Machine::live(), path).and_then(|mount| pause::mount_points(&mount));
+        let mounts = mounts.unwrap_or_default();
+        // Without the rights for it, no pause ends the trim.
+        let announced = mounts.first().and_then(|mount| Announced::new(mount).ok());
+        if let Err(error) = pause::check(Path::new(RUN), &mounts) {
+            warn(&[path.as_ref(), OsStr::new(&format!(": {error}"))]);
+            return Err(Ended::Failed);
+        }
         let Options { offset, length, minimum, .. } = self.options;
         let range = Extent::new(Bytes(offset), Bytes(offset.saturating_add(length)));
-        fitrim(directory, range, Bytes(minimum)).map(|bytes| bytes.0).map_err(|error| refused(path, &error))
+        let trimmed = fitrim(directory, range, Bytes(minimum));
+        drop(announced);
+        trimmed.map(|bytes| bytes.0).map_err(|error| refused(path, &error))
     }
 
     /// Checks that the kernel takes the range and the least length, by a trim that is too short to discard anything; slices would

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use trimtab_keeper::pause::{Pause, Pauses};
 use trimtab_keeper::service::control::{Control, ControlError, RUN};
-use trimtab_keeper::trim::{Target, end_running, mount_from};
+use trimtab_keeper::trim::{end_running, mount_from};
 use trimtab_linux::PROCFS;
 use trimtab_linux::mount::{covering, mounts};
 
@@ -55,15 +55,22 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
     let mounts = mount.map(mount_points).transpose()?;
     let named = mounts.as_ref().map(|mounts| mounts[0].as_path());
     Pauses::of(run).set(named, length).context("cannot pause; run this as root")?;
-    let deadline = Instant::now() + TIMEOUT;
+    let begun = Instant::now();
     while end_running(mounts.as_deref()) + tell_service(run)? > 0 {
-        if Instant::now() > deadline {
+        thread::sleep(POLL_INTERVAL);
+        // From then on, the service trims again.
+        if begun.elapsed() >= length {
+            bail!(
+                "the pause of {} is over, and a discard is still under way; pause for longer",
+                humantime::format_duration(length)
+            );
+        }
+        if begun.elapsed() > TIMEOUT {
             bail!(
                 "paused, but a discard has been under way for {} s: its drive is slow or hangs; try again",
                 TIMEOUT.as_secs()
             );
         }
-        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -83,12 +90,12 @@ pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails if the trims of `target` are paused, by any of its mount points.
-pub fn check(run: &Path, target: &Target) -> Result<()> {
-    let left = Pause::left(&Pauses::of(run).read(), target.mount_points());
+/// Fails if the trims of the file system with these mount points are paused.
+pub fn check(run: &Path, mounts: &[PathBuf]) -> Result<()> {
+    let left = Pause::left(&Pauses::of(run).read(), mounts);
     if !left.is_zero() {
-        let left = humantime::format_duration(left);
-        bail!("{}: trims are paused for another {left}; trimtab resume ends that", target.mount().display());
+        let left = humantime::format_duration(Duration::from_secs(left.as_secs() + 1));
+        bail!("trims are paused for another {left}; trimtab resume ends that");
     }
     Ok(())
 }
@@ -103,7 +110,7 @@ fn tell_service(run: &Path) -> Result<usize> {
 }
 
 /// Returns the mount points of the file system that `name`, one of them or its device, stands for; the one that is named first.
-fn mount_points(name: &Path) -> Result<Vec<PathBuf>> {
+pub fn mount_points(name: &Path) -> Result<Vec<PathBuf>> {
     let path = canonical(name)?;
     let all = mounts(Path::new(PROCFS))?;
     let device = path.metadata().ok().filter(|found| found.file_type().is_block_device());

@@ -296,8 +296,12 @@ impl Job<'_> {
         let mut watch = Watch::new(path, self.shows_progress, self.interrupt.clone());
         let target = Target::open(self.machine, path)?;
         report.target = target.mount().display().to_string();
+        let check_pause = || {
+            let paused = pause::check(self.run, target.mount_points());
+            paused.with_context(|| target.mount().display().to_string())
+        };
         if !self.dry_run {
-            pause::check(self.run, &target)?;
+            check_pause()?;
         }
         // A trim of all free space includes the pending extents.
         let is_whole = self.request.range == EVERYTHING;
@@ -318,6 +322,8 @@ impl Job<'_> {
             return Ok(());
         }
         let mut journal = Journal::open(target.id(), target.mount())?;
+        // A pause that begins later finds the lock of the journal.
+        check_pause()?;
         let prepared = PreparedTrim::new(&target, request, journal.last())?;
         report.plan = Some(prepared.document(&target, request));
         watch.plans(prepared.left());

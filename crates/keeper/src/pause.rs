@@ -71,7 +71,8 @@ impl Pauses {
     pub fn set(&self, mount: Option<&Path>, length: Duration) -> Result<(), PauseError> {
         let failed = |source| PauseError::Directory { path: self.0.clone(), source };
         fs::create_dir_all(&self.0).map_err(failed)?;
-        let until_s = since_boot().saturating_add(length.as_secs().max(1));
+        let until = since_boot().saturating_add(length);
+        let until_s = until.as_secs().saturating_add(u64::from(until.subsec_nanos() > 0));
         let pause = Pause { mount: mount.map(Path::to_owned), until_s };
         let text = serde_json::to_vec(&pause).map_err(|error| failed(error.into()))?;
         Ok(Output::open_private(&self.file(mount))?.replace(&text)?)
@@ -92,7 +93,7 @@ impl Pauses {
 
     /// Returns the pauses that have not ended.
     pub fn read(&self) -> Vec<Pause> {
-        let now = since_boot();
+        let now = since_boot().as_secs();
         let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let pauses = files.filter_map(|entry| {
             let pause: Pause = serde_json::from_slice(&read_regular(&entry.path(), MAX_SIZE).ok()?).ok()?;
@@ -118,15 +119,14 @@ impl Pause {
     pub fn left<'a>(pauses: &[Self], targets: impl IntoIterator<Item = &'a PathBuf>) -> Duration {
         let targets: Vec<_> = targets.into_iter().collect();
         let holds = |pause: &&Self| pause.mount.as_ref().is_none_or(|mount| targets.contains(&mount));
-        let now = since_boot();
-        let left = pauses.iter().filter(holds).map(|pause| pause.until_s.saturating_sub(now));
-        Duration::from_secs(left.max().unwrap_or(0))
+        let until = pauses.iter().filter(holds).map(|pause| pause.until_s).max().unwrap_or(0);
+        Duration::from_secs(until).saturating_sub(since_boot())
     }
 }
 
-/// The seconds since boot, with those in which the machine slept.
-fn since_boot() -> u64 {
-    u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
+/// The time since boot, with that in which the machine slept.
+fn since_boot() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -141,14 +141,27 @@ mod tests {
             |target: &str| Pause::left(&pauses.read(), &[PathBuf::from("/other"), target.into()]).as_secs();
         assert_eq!(left("/a"), 0);
         pauses.set(Some(Path::new("/a")), Duration::from_secs(600)).unwrap();
-        assert!((598..=600).contains(&left("/a")), "{}", left("/a"));
+        assert!((598..=601).contains(&left("/a")), "{}", left("/a"));
         assert_eq!(left("/b"), 0);
         pauses.set(None, Duration::from_secs(60)).unwrap();
-        assert!((58..=60).contains(&left("/b")) && left("/a") > 60);
+        assert!((58..=61).contains(&left("/b")) && left("/a") > 61);
         assert!(pauses.end(Some(Path::new("/a"))).unwrap() && !pauses.end(Some(Path::new("/a"))).unwrap());
-        assert!(left("/a") <= 60);
+        assert!(left("/a") <= 61);
         assert!(pauses.end(None).unwrap());
         assert_eq!(left("/a"), 0);
+    }
+
+    #[test]
+    fn pause_lasts_as_long_as_it_was_asked_for() {
+        let run = tempfile::tempdir().unwrap();
+        let pauses = Pauses::of(run.path());
+        for length in [Duration::from_millis(1), Duration::from_millis(700), Duration::from_secs(1)] {
+            let begun = since_boot();
+            pauses.set(None, length).unwrap();
+            let [pause] = &pauses.read()[..] else { panic!("there is one") };
+            let until = Duration::from_secs(pause.until_s);
+            assert!(until >= begun + length && until <= since_boot() + length + Duration::from_secs(1));
+        }
     }
 
     #[test]

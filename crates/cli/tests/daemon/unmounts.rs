@@ -1,7 +1,8 @@
 //! What the service keeps from those who unmount, freeze or remount a file system, and for how long.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
@@ -202,26 +203,42 @@ fn cancelled_trim_command_ends_at_once() {
     let volume = slow("ext4");
     let target = volume.target.to_str().unwrap();
     let run = tempfile::TempDir::new().unwrap();
-    let mut command = Command::new(TRIMTAB);
-    command.args(["trim", target, "--run"]).arg(run.path()).env("RUNTIME_DIRECTORY", run.path());
-    let mut child = command.spawn().unwrap();
-    let before = volume.counters().discards;
-    wait_until("it trims", || volume.counters().discards > before);
+    let fstrim = run.path().join("fstrim");
+    symlink(TRIMTAB, &fstrim).unwrap();
+    let with_run = |command: &mut Command| {
+        command.env("RUNTIME_DIRECTORY", run.path());
+        command.spawn().unwrap()
+    };
     // Any mount point stands for the file system.
     let bind = volume.target.join("bind");
     fs::create_dir(&bind).unwrap();
-    support::run(Command::new("mount").arg("--bind").args([&volume.target, &bind]));
-    let trim = |arguments: &[&str]| {
+    for is_fstrim in [false, true] {
+        let before = volume.counters().discards;
+        let mut child = match is_fstrim {
+            false => with_run(Command::new(TRIMTAB).args(["trim", target, "--run"]).arg(run.path())),
+            true => with_run(Command::new(&fstrim).arg(target)),
+        };
+        wait_until("it trims", || volume.counters().discards > before);
+        support::run(Command::new("mount").arg("--bind").args([&volume.target, &bind]));
         let mut command = Command::new(TRIMTAB);
-        command.arg("trim").args(arguments).arg("--run").arg(run.path()).env("RUNTIME_DIRECTORY", run.path());
-        command.output().unwrap()
-    };
-    let cancelled = trim(&["--cancel", bind.to_str().unwrap()]);
-    assert!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
-    mount::unmount(&bind).unwrap();
-    mount::unmount(&volume.target).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(143), "128 and SIGTERM");
-    volume.mount();
+        command.args(["trim", "--cancel"]).arg(&bind).arg("--run").arg(run.path());
+        let cancelled = command.env("RUNTIME_DIRECTORY", run.path()).output().unwrap();
+        assert!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
+        mount::unmount(&bind).unwrap();
+        mount::unmount(&volume.target).unwrap();
+        let status = child.wait().unwrap();
+        match is_fstrim {
+            false => assert_eq!(status.code(), Some(143), "128 and SIGTERM"),
+            true => assert_eq!(status.signal(), Some(15), "SIGTERM"),
+        }
+        volume.mount();
+    }
+    // By its own name, it goes by the pauses in /run/trimtab.
+    let pause = |verb: &str| Command::new(TRIMTAB).args([verb, target]).status().unwrap().success();
+    assert!(pause("pause"));
+    let reason = refused(&Command::new(&fstrim).arg(target).output().unwrap());
+    assert!(pause("resume"));
+    assert!(reason.starts_with(&format!("fstrim: {target}: trims are paused")), "{reason}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 pub use listed::{ListedError, Listing, Selected, listed, mounted, selected};
 pub use plan::{Limits, RemainingTrim, Scope, Slice};
-pub use resume::{Journal, JournalError, Progress, end_running};
+pub use resume::{Announced, Journal, JournalError, Progress, end_running};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};
 pub use target::{RefusedError, Target, mount_from};
 
