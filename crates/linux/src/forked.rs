@@ -198,18 +198,18 @@ impl Drop for Forked {
 }
 
 /// Runs `work` in a child process, and returns its bytes; none if the child has not answered after `limit`. It then goes
-/// on by itself, and ends with the thread that called this.
+/// on by itself, and ends with the thread that called this: as soon as the kernel lets it, while that thread ends at once.
 ///
 /// # Errors
 /// The kernel's error if there can be no child, or if it ended without an answer.
-pub fn run(limit: Duration, work: impl FnOnce() -> Vec<u8>) -> io::Result<Option<Vec<u8>>> {
+pub fn run(limit: Option<Duration>, work: impl FnOnce() -> Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let send = |mut stream: UnixStream| {
         let answer = work();
         let length = (answer.len() as u64).to_le_bytes();
         _ = stream.write_all(&length).and_then(|()| stream.write_all(&answer));
     };
     let child = Forked::start(&Ender::default(), send)?;
-    match child.wait(&[], Some(Instant::now() + limit)) {
+    match child.wait(&[], limit.map(|limit| Instant::now() + limit)) {
         Woken::Late => {
             // Not ended: what it does is to be done when the kernel lets it.
             ended().extend(child.ender.lock().process.take());
@@ -310,14 +310,14 @@ mod tests {
     #[test]
     fn work_that_takes_too_long_is_not_awaited() {
         let begun = Instant::now();
-        let late = run(Duration::from_millis(20), || {
+        let late = run(Some(Duration::from_millis(20)), || {
             thread::sleep(Duration::from_secs(600));
             vec![1]
         });
         assert_eq!(late.unwrap(), None);
         assert!(begun.elapsed() < Duration::from_secs(60));
-        assert_eq!(run(Duration::from_secs(60), || vec![1, 2]).unwrap(), Some(vec![1, 2]));
-        assert_eq!(run(Duration::from_secs(60), Vec::new).unwrap(), Some(Vec::new()));
+        assert_eq!(run(Some(Duration::from_secs(60)), || vec![1, 2]).unwrap(), Some(vec![1, 2]));
+        assert_eq!(run(Some(Duration::from_secs(60)), Vec::new).unwrap(), Some(Vec::new()));
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn panic_in_the_child_is_an_error() {
-        let failed = run(Duration::from_secs(60), || -> Vec<u8> { panic!("on purpose") });
+        let failed = run(Some(Duration::from_secs(60)), || -> Vec<u8> { panic!("on purpose") });
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
 
 use crate::block::BlockDevice;
-use crate::forked::{Ender, Forked, Woken};
+use crate::forked::{self, Ender, Forked, Woken};
 use crate::mount::{is_gone, mounts, open_directory, open_of};
 use crate::{PROCFS, SYSFS, btrfs, ioctl};
 
@@ -394,13 +394,26 @@ pub fn sync(mount: &Path) -> Result<(), TrimError> {
 /// Writes everything the file system at `mount` on the one device `device` holds in memory to it. Does not open the
 /// file system, so it can be unmounted meanwhile; only if the device can't be opened, this is [`sync`].
 ///
+/// This runs in a process of its own: on a drive that hangs, a thread of this process would keep it from ending.
+///
 /// # Errors
 /// [`TrimError::Sync`].
 pub fn sync_by_device(mount: &Path, device: &BlockDevice) -> Result<(), TrimError> {
-    let failed = |errno: Errno| TrimError::Sync { mount: mount.to_owned(), source: errno.into() };
-    match File::open(device.path()) {
-        Ok(device) => ioctl::flush_buffers(device).map_err(failed),
-        Err(_) => sync(mount),
+    let failed = |source| TrimError::Sync { mount: mount.to_owned(), source };
+    let synced = || -> io::Result<()> {
+        match File::open(device.path()) {
+            Ok(device) => ioctl::flush_buffers(device)?,
+            Err(_) => rustix::fs::syncfs(File::open(mount)?)?,
+        }
+        Ok(())
+    };
+    let answer = forked::run(None, || {
+        let errno = synced().err().map(|error| error.raw_os_error().unwrap_or(libc::EIO));
+        errno.map_or(Vec::new(), |errno| errno.to_le_bytes().into())
+    });
+    match answer.map_err(failed)?.as_deref().and_then(|errno| <[u8; 4]>::try_from(errno).ok()) {
+        Some(errno) => Err(failed(io::Error::from_raw_os_error(i32::from_le_bytes(errno)))),
+        None => Ok(()),
     }
 }
 

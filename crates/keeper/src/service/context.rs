@@ -60,7 +60,7 @@ impl Context {
             return Err(NoAnswer.into());
         }
         let store = self.store.clone();
-        let answer = forked::run(TIMEOUT, move || match work(&store) {
+        let answer = forked::run(Some(TIMEOUT), move || match work(&store) {
             Ok(()) => Vec::new(),
             Err(error) => chain(&error).into_bytes(),
         });

@@ -48,6 +48,11 @@ impl GuardedTrimmer {
         self.trimmer.ender().is_running()
     }
 
+    /// Returns whether trims have been under way for so long that the drive is slow or hangs.
+    pub fn is_late(&self) -> bool {
+        self.late.is_some() && self.is_running()
+    }
+
     /// Ends the trims that are under way.
     pub fn end(&self) {
         self.trimmer.ender().end();

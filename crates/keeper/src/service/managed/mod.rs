@@ -394,6 +394,11 @@ impl ManagedFileSystem {
         matches!(&self.work, Work::On { driver, .. } if driver.trimmer().is_running())
     }
 
+    /// Returns whether a trim has been under way for so long that its drive is slow or hangs.
+    pub fn is_late(&self) -> bool {
+        matches!(&self.work, Work::On { driver, .. } if driver.trimmer().is_late())
+    }
+
     /// Neither trims nor queries it before `until`, and ends the trims that are under way if that is later than `now`.
     pub fn pause(&mut self, until: Duration, now: Duration) {
         self.paused = until;

@@ -255,6 +255,7 @@ impl Service {
             let [device] = devices.as_slice() else { return true };
             let device = device.clone();
             managed.wants_frees()
+                && !managed.is_late()
                 && within(LAST_TIMEOUT, move || trim::sync_by_device(&target, &device)).is_ok()
         };
         // Syncs all before sealing any: a sync may write to another file system that this one lies on.
