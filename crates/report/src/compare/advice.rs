@@ -7,6 +7,7 @@
 //! nothing is the same as `none`, whatever its figures are.
 
 use trimtab_core::policy::PolicyKind;
+use trimtab_core::units::Bytes;
 
 use super::situation::{Row, Situation};
 use super::words::{listed, multiple, time};
@@ -15,6 +16,8 @@ use crate::spread::Spread;
 
 /// A time to delete is named where it is this part of what a policy adds to the wait.
 const MOST_OF_IT: f64 = 0.5;
+/// Below this write amplification, a drive had no need to copy.
+const COPIES_NOTHING: f64 = 1.01;
 /// The advice where runs overlap.
 const MORE_RUNS: &str = "only more --runs can tell which waits are shorter";
 
@@ -95,7 +98,7 @@ impl<'a> Judge<'a> {
             } else {
                 "all count as equal".to_owned()
             };
-            return format!("no policy stands out: {why}{idle}");
+            return format!("no policy stands out: {why}{idle}{}", stale_note(none));
         }
         let mut clauses = Vec::new();
         if best.policy != reference.policy {
@@ -107,7 +110,8 @@ impl<'a> Judge<'a> {
         clauses.extend(other.iter().filter_map(|row| self.drawback(row, best, reference)));
         clauses.extend(self.idle_clause(&idle));
         let clauses = sentence_end(Some(clauses.join("; ")).filter(|text| !text.is_empty()));
-        format!("{} is best{}", best.policy, clauses.replacen(';', ":", 1))
+        let note = if best.policy == reference.policy { stale_note(none) } else { String::new() };
+        format!("{} is best{}{note}", best.policy, clauses.replacen(';', ":", 1))
     }
 
     fn waits_less(&self, a: &Row, b: &Row) -> bool {
@@ -247,6 +251,19 @@ impl<'a> Judge<'a> {
         let verb = if names.len() == 1 { "discards" } else { "discard" };
         (!names.is_empty()).then(|| format!("{} {verb} nothing", listed(names)))
     }
+}
+
+/// Says that a run was too short to show what stale data costs: the drive of `none` copied hardly anything, and holds some.
+fn stale_note(none: Option<&Row>) -> String {
+    let copied_nothing = |row: &&Row| row.waf.is_some_and(|waf| waf.median < COPIES_NOTHING);
+    let stale = none.filter(copied_nothing).and_then(|row| row.stale_bytes);
+    let stale = stale.map(|stale| Bytes(stale.median as u64)).filter(|stale| *stale >= Bytes::MIB);
+    stale.map_or(String::new(), |stale| {
+        format!(
+            " In this run the drive of none never ran short of erased blocks; the {stale} that it holds as stale data \
+             can cost later. A workload that writes more shows how much, or --aged."
+        )
+    })
 }
 
 /// The rows that no other row is better than.

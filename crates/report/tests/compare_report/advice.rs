@@ -2,7 +2,7 @@
 
 use trimtab_core::document::{Clock, CompareDocument, Run, Step, StepKind};
 use trimtab_core::policy::PolicyKind;
-use trimtab_core::units::Nanos;
+use trimtab_core::units::{Bytes, Nanos};
 use trimtab_report::compare::{html, text};
 
 use crate::fixture::fragment;
@@ -40,6 +40,31 @@ fn a_policy_that_only_costs_is_not_advised() {
           69.0 s instead of 1.08 s), though the drive erases 40 % fewer blocks."
         ]
     );
+}
+
+#[test]
+fn none_is_not_best_without_a_word_on_what_it_leaves_stale() {
+    let mut document = with_pause(fragment(&["ext4"], &[PolicyKind::None, PolicyKind::Batched], 3));
+    let none = document.runs[0].steps.clone();
+    for run in &mut document.runs {
+        let discards = run.policy.kind() == PolicyKind::Batched;
+        run.steps.clone_from(&none);
+        run.steps[0].discards = u64::from(discards);
+        run.stale = Some(Bytes(if discards { 0 } else { 328 << 20 }));
+        run.steps.iter_mut().for_each(|step| step.programmed_pages = step.host_pages);
+    }
+    let equal = "On ext4 with a pause of 1 min, no policy stands out: all count as equal.";
+    let note = "In this run the drive of none never ran short of erased blocks; the 328 MiB that it holds as stale data \
+                can cost later. A workload that writes more shows how much, or --aged.";
+    assert_eq!(advice(&document), [format!("{equal} {note}")]);
+    change(&mut document, PolicyKind::Batched, |step| step.length_s *= 1.5);
+    let [slower] = advice(&document).try_into().unwrap();
+    assert!(slower.contains("none is best: with batched you wait") && slower.ends_with(note), "{slower}");
+    // Its drive copied: the run shows what that costs.
+    change(&mut document, PolicyKind::None, |step| {
+        step.programmed_pages = step.programmed_pages.map(|pages| pages * 2);
+    });
+    assert!(!advice(&document)[0].contains("stale"));
 }
 
 #[test]
