@@ -36,7 +36,7 @@ PYTHON
 usr/bin/blkparse -q -i t >text 2>/dev/null
 grep ' [QGDC]  ' text
 [ "$(grep -c 'C   W 8 + 8 \[65531\]$' text)" = 1 ]
-! grep -q 'C   W 8 + 8 \[-5\]$' text
+[ "$(grep -c 'C   W 8 + 8 \[-5\]$' text)" = 0 ]
 [ "$(grep -c 'W 8 + 8 \[(null)\]$' text)" = 6 ]
 usr/bin/blkparse -q -t -i t >text 2>/dev/null
 grep ' [QGDC]  ' text
