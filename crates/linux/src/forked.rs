@@ -3,6 +3,7 @@
 //! A thread can't be ended alone: the kernel's long calls, such as FITRIM, look for a signal that kills the whole process.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -59,6 +60,8 @@ impl Enders {
 #[derive(Debug, Default)]
 struct Running {
     process: Option<Pid>,
+    /// A file that the processes keep open.
+    kept: Option<Arc<File>>,
     /// Whether a process was ended since the last [`Ender::take_ended`].
     was_ended: bool,
 }
@@ -78,6 +81,11 @@ impl Ender {
         }
     }
 
+    /// Has all processes that are started from now on keep `file` open, and with it its lock.
+    pub fn keep_open(&self, file: Arc<File>) {
+        self.lock().kept = Some(file);
+    }
+
     /// Returns whether a process runs.
     pub fn is_running(&self) -> bool {
         self.lock().process.is_some()
@@ -90,8 +98,8 @@ impl Ender {
 }
 
 impl Forked {
-    /// Runs `work` in a child process, which has a stream to this one and no other open file. The kernel ends the child with
-    /// the thread that calls this. `ender` can end it from then on.
+    /// Runs `work` in a child process, which has a stream to this one and no other open file but that of
+    /// [`Ender::keep_open`]. The kernel ends the child with the thread that calls this. `ender` can end it from then on.
     ///
     /// `work` must not use what another thread of this process may hold locked, such as standard output.
     ///
@@ -102,13 +110,14 @@ impl Forked {
         let (stream, inside) = UnixStream::pair()?;
         let parent = getpid();
         let mut running = ender.lock();
+        let kept = running.kept.as_ref().map(|file| file.as_raw_fd());
         // SAFETY: fork(2) takes nothing. The child runs only the code below, on the one thread that it has: the C library
         // makes its allocator usable there, and `work` takes no other lock (see above). It leaves with `_exit`.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 let ran = catch_unwind(AssertUnwindSafe(|| {
-                    if prepare(parent, inside.as_raw_fd()) {
+                    if prepare(parent, inside.as_raw_fd(), kept) {
                         work(inside);
                     }
                 }));
@@ -224,6 +233,23 @@ pub fn run(limit: Option<Duration>, work: impl FnOnce() -> Vec<u8>) -> io::Resul
     }
 }
 
+/// Runs `work` in a child process as [`run`] does, for calls that may hang: a thread in one would keep this process from ending.
+///
+/// # Errors
+/// The error of `work`, by its number; [`io::ErrorKind::TimedOut`] after `limit`; that of [`run`].
+pub fn attempt(limit: Option<Duration>, work: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    let answer = run(limit, || match work() {
+        Ok(bytes) => [&0_i32.to_le_bytes()[..], &bytes].concat(),
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO).to_le_bytes().into(),
+    })?;
+    let answer = answer.ok_or(io::ErrorKind::TimedOut)?;
+    let (errno, bytes) = answer.split_first_chunk().ok_or(io::ErrorKind::BrokenPipe)?;
+    match i32::from_le_bytes(*errno) {
+        0 => Ok(bytes.to_vec()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// Returns whether the other end of `stream` is closed.
 pub fn has_closed(stream: &UnixStream) -> bool {
     let mut awaited = [PollFd::new(stream, PollFlags::IN)];
@@ -232,26 +258,32 @@ pub fn has_closed(stream: &UnixStream) -> bool {
 }
 
 /// Makes a forked process independent of what it inherited. Returns false if its parent has ended.
-fn prepare(parent: Pid, stream: RawFd) -> bool {
+fn prepare(parent: Pid, stream: RawFd, kept: Option<RawFd>) -> bool {
     let ends_with_parent = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
     for signal in ENDING {
         // SAFETY: signal(2) takes a signal and what to do, here what the system does by default.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    close_others(stream);
+    close_others(&mut [stream, kept.unwrap_or(stream)]);
     ends_with_parent && getppid() == Some(parent)
 }
 
 /// Closes all files but standard input, output and error and `kept`: a child that hangs must hold no lock and no socket.
-fn close_others(kept: RawFd) {
+fn close_others(kept: &mut [RawFd]) {
+    kept.sort_unstable();
     let close = |first: u32, last: u32| {
         // SAFETY: close_range(2) takes two numbers and flags. No file of the child but `kept` is used after this.
         first > last || unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0
     };
-    let kept = u32::try_from(kept).unwrap_or(u32::MAX);
-    if !(close(3, kept.saturating_sub(1)) && close(kept.saturating_add(1), u32::MAX)) {
+    let mut first = 3;
+    let mut are_closed = true;
+    for kept in kept.iter().map(|kept| u32::try_from(*kept).unwrap_or(u32::MAX)) {
+        are_closed &= close(first, kept.saturating_sub(1));
+        first = kept.saturating_add(1).max(first);
+    }
+    if !(are_closed && close(first, u32::MAX)) {
         // Before Linux 5.9.
-        for file in (3..1024).filter(|file| *file != kept as RawFd) {
+        for file in (3..1024).filter(|file| !kept.contains(file)) {
             // SAFETY: as above.
             unsafe { libc::close(file) };
         }
@@ -292,6 +324,27 @@ mod tests {
     }
 
     #[test]
+    fn child_keeps_the_file_of_its_ender_open() {
+        let [(mut ours, theirs), (mut other, closed)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+        let ender = Ender::default();
+        ender.keep_open(Arc::new(File::from(std::os::fd::OwnedFd::from(theirs))));
+        let child = Forked::start(&ender, |mut stream| {
+            stream.write_all(&[7]).unwrap();
+            thread::sleep(Duration::from_secs(600));
+        });
+        let child = child.unwrap();
+        assert_eq!(child.receive(), Some([7]));
+        drop((ender, closed));
+        assert_eq!(other.read(&mut [0]).unwrap(), 0, "the child does not hold this one");
+        let files =
+            std::fs::read_dir(format!("/proc/{}/fd", child.ender.lock().process.unwrap().as_raw_nonzero()))
+                .unwrap();
+        assert_eq!(files.count(), 5, "standard files, the stream, and that");
+        drop(child);
+        assert_eq!(ours.read(&mut [0]).unwrap(), 0, "it is closed with the child");
+    }
+
+    #[test]
     fn child_is_ended_from_another_thread() {
         let ender = Ender::default();
         ender.end();
@@ -318,6 +371,20 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(60));
         assert_eq!(run(Some(Duration::from_secs(60)), || vec![1, 2]).unwrap(), Some(vec![1, 2]));
         assert_eq!(run(Some(Duration::from_secs(60)), Vec::new).unwrap(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn attempt_returns_bytes_or_the_error() {
+        let whole = vec![7; 100_000];
+        assert_eq!(attempt(None, || Ok(whole.clone())).unwrap(), whole);
+        assert!(attempt(None, || Ok(Vec::new())).unwrap().is_empty());
+        let full = attempt(None, || Err(io::Error::from_raw_os_error(libc::ENOSPC)));
+        assert_eq!(full.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        let late = attempt(Some(Duration::from_millis(20)), || {
+            thread::sleep(Duration::from_secs(600));
+            Ok(Vec::new())
+        });
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

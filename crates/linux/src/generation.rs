@@ -8,7 +8,7 @@
 mod ext4;
 mod xfs;
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use trimtab_core::Bytes;
 use crate::block::{BlockDevice, BlockError};
 use crate::device::Device;
 use crate::file_system_kind::FileSystemKind;
+use crate::forked;
 use crate::mount::{self, Mount};
 use crate::tracefs::FreeCoverage;
 use crate::trim::{self, TrimError};
@@ -194,6 +195,11 @@ impl Seal {
     }
 }
 
+/// Opens a device for reads past the page cache.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)
+}
+
 /// A device that is read past the page cache.
 struct Disk {
     device: Device,
@@ -203,8 +209,7 @@ struct Disk {
 impl Disk {
     fn open(block: BlockDevice) -> Result<Self, SealError> {
         let path = block.path();
-        let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(&path);
-        let file = file.map_err(|source| SealError::Read { path: path.clone(), source })?;
+        let file = open(&path).map_err(|source| SealError::Read { path: path.clone(), source })?;
         Ok(Self { device: Device::new(file, block)?, path })
     }
 
@@ -220,9 +225,14 @@ impl Disk {
         let block = self.device.logical_block().0;
         let start = at.0 / block * block;
         let end = (at.0 + into.len() as u64).next_multiple_of(block);
-        let mut around = vec![0; (end - start) as usize];
-        let read = self.device.read(Bytes(start), &mut around);
-        read.map_err(|source| SealError::Read { path: self.path.clone(), source })?;
+        // Its drive may hang. The process has none of our files.
+        let around = forked::attempt(None, || {
+            let device = Device::new(open(&self.path)?, self.device.block().clone());
+            let mut around = vec![0; (end - start) as usize];
+            device.map_err(io::Error::other)?.read(Bytes(start), &mut around)?;
+            Ok(around)
+        });
+        let around = around.map_err(|source| SealError::Read { path: self.path.clone(), source })?;
         into.copy_from_slice(&around[(at.0 - start) as usize..][..into.len()]);
         Ok(())
     }

@@ -65,7 +65,7 @@ pub enum TrimError {
         mount: PathBuf,
     },
     /// It is frozen.
-    #[error("{} is frozen (fsfreeze, or a snapshot below it): it is trimmed when that ends", mount.display())]
+    #[error("{} is frozen (fsfreeze, or a snapshot below it); nothing is trimmed there until that ends", mount.display())]
     Frozen {
         /// The mount point.
         mount: PathBuf,
@@ -400,21 +400,14 @@ pub fn sync(mount: &Path) -> Result<(), TrimError> {
 /// [`TrimError::Sync`].
 pub fn sync_by_device(mount: &Path, device: &BlockDevice) -> Result<(), TrimError> {
     let failed = |source| TrimError::Sync { mount: mount.to_owned(), source };
-    let synced = || -> io::Result<()> {
+    let synced = forked::attempt(None, || {
         match File::open(device.path()) {
             Ok(device) => ioctl::flush_buffers(device)?,
             Err(_) => rustix::fs::syncfs(File::open(mount)?)?,
         }
-        Ok(())
-    };
-    let answer = forked::run(None, || {
-        let errno = synced().err().map(|error| error.raw_os_error().unwrap_or(libc::EIO));
-        errno.map_or(Vec::new(), |errno| errno.to_le_bytes().into())
+        Ok(Vec::new())
     });
-    match answer.map_err(failed)?.as_deref().and_then(|errno| <[u8; 4]>::try_from(errno).ok()) {
-        Some(errno) => Err(failed(io::Error::from_raw_os_error(i32::from_le_bytes(errno)))),
-        None => Ok(()),
-    }
+    synced.map(|_| ()).map_err(failed)
 }
 
 #[cfg(test)]

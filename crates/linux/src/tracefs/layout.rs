@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use trimtab_core::{Bytes, Extent};
 
 use super::event::FsEvent;
+use crate::forked;
 use crate::mount::Mount;
 
 /// The units of a file system's addresses, from its superblock.
@@ -23,6 +25,9 @@ pub(super) struct Layout {
     uuid: [u8; 16],
 }
 
+/// How long a drive may take to show a superblock before it is taken for one that hangs.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Flags of `ext4_free_blocks` if only a part of the first or last cluster is freed: the cluster stays in use.
 const NOFREE_FIRST_CLUSTER: u64 = 0x10;
 const NOFREE_LAST_CLUSTER: u64 = 0x20;
@@ -30,9 +35,12 @@ const NOFREE_LAST_CLUSTER: u64 = 0x20;
 impl Layout {
     /// Reads the superblock of the `fstype` on the device at the path `device`; returns none if there is none.
     fn read(device: &Path, fstype: &str) -> io::Result<Option<Self>> {
-        let mut start = [0; 4096];
-        File::open(device)?.read_exact_at(&mut start, 0)?;
-        Ok(Self::parse(&start, fstype))
+        let start = forked::attempt(Some(TIMEOUT), || {
+            let mut start = vec![0; 4096];
+            File::open(device)?.read_exact_at(&mut start, 0)?;
+            Ok(start)
+        })?;
+        Ok(start.first_chunk().and_then(|start| Self::parse(start, fstype)))
     }
 
     /// Reads the layout of a mounted file system, whose device may also have the path `other`; returns none

@@ -78,7 +78,7 @@ impl ManagedFileSystem {
             return (State::Trimming, Some("by trimtab trim".to_owned()));
         }
         if self.is_paused(now) {
-            let left = humantime::format_duration(Duration::from_secs((self.paused - now).as_secs() + 1));
+            let left = humantime::format_duration(Duration::from_secs((self.paused - now).as_secs().max(1)));
             return (State::Waiting, Some(format!("paused for another {left} (trimtab resume)")));
         }
         if self.is_frozen {

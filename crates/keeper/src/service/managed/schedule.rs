@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use trimtab_core::error::chain;
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockDevice;
+use trimtab_linux::forked;
 use trimtab_linux::mount::{Mount, is_gone};
 use trimtab_linux::trim::{self, TrimError};
 
@@ -187,7 +188,7 @@ impl ManagedFileSystem {
             if let [device] = devices.as_slice() {
                 trim::sync_by_device(&mount.target, device)?;
             }
-            Ok(all_free(&mount, &devices)?)
+            Ok(in_process(|| all_free(&mount, &devices))?)
         })?
     }
 
@@ -311,6 +312,20 @@ impl ManagedFileSystem {
         }
         driver.run(now)
     }
+}
+
+/// Returns the extents that `work` finds, in a process of its own: on a drive that hangs, a thread of this process would keep it
+/// from ending.
+fn in_process(work: impl FnOnce() -> io::Result<Vec<Extent>>) -> io::Result<Vec<Extent>> {
+    let numbers = |extent: Extent| [extent.start, extent.end].into_iter().flat_map(|at| at.0.to_le_bytes());
+    // An error passes by its number.
+    let by_number = |error| if is_gone(&error) { Errno::NOENT.into() } else { error };
+    let bytes =
+        forked::attempt(None, || Ok(work().map_err(by_number)?.into_iter().flat_map(numbers).collect()))?;
+    let (numbers, _) = bytes.as_chunks::<8>();
+    let (pairs, _) = numbers.as_chunks::<2>();
+    let number = |bytes: [u8; 8]| Bytes(u64::from_le_bytes(bytes));
+    Ok(pairs.iter().map(|[start, end]| Extent::new(number(*start), number(*end))).collect())
 }
 
 /// Returns all space of a file system that may be free, in trim addresses.
