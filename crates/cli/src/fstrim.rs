@@ -310,7 +310,7 @@ impl Fstrim {
         let mounts = mount_point(&Machine::live(), path).and_then(|mount| pause::mount_points(&mount));
         let mounts = mounts.unwrap_or_default();
         // Without the rights for it, no pause ends the trim.
-        let announced = mounts.first().and_then(|mount| Announced::new(mount).ok());
+        let announced = mounts.first().and_then(|mount| Announced::new(Path::new(RUN), mount).ok());
         if let Err(error) = pause::check(Path::new(RUN), &mounts) {
             warn(&[path.as_ref(), OsStr::new(&format!(": {error}"))]);
             return Err(Ended::Failed);

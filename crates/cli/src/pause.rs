@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail, ensure};
+use trimtab_core::shell::quoted;
 use trimtab_keeper::pause::{Pause, Pauses};
 use trimtab_keeper::service::control::{Control, ControlError, RUN};
-use trimtab_keeper::trim::{end_running, mount_from};
+use trimtab_keeper::trim::{RunningTrims, mount_from};
 use trimtab_linux::PROCFS;
 use trimtab_linux::mount::{covering, mounts};
 
@@ -27,8 +28,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub struct Args {
     /// The mount point, or its device [default: all file systems]
     mount: Option<PathBuf>,
-    /// How long, such as 90s or 2h; after that, trims begin again by themselves
-    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    /// How long, such as 90s or 2h; after that, trims begin again by themselves. A pause that ends later stays
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = length)]
     length: Duration,
     /// The directory of the service's sockets
     #[arg(long, value_name = "DIRECTORY", default_value = RUN, hide = true)]
@@ -46,17 +47,25 @@ pub struct ResumeArgs {
 }
 
 pub fn run(args: Args) -> Result<ExitCode> {
-    pause(&args.run, args.mount.as_deref(), args.length)?;
+    println!("{}", pause(&args.run, args.mount.as_deref(), args.length)?);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Pauses the trims of the file system at `mount`, or of all, and waits until none is under way.
-pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
+fn length(text: &str) -> Result<Duration> {
+    let length = humantime::parse_duration(text)?;
+    ensure!(!length.is_zero(), "that pauses nothing; trimtab resume ends a pause");
+    Ok(length)
+}
+
+/// Pauses the trims of the file system at `mount`, or of all, and waits until none is under way. Says for how long, and how that
+/// is ended.
+pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<String> {
     let mounts = mount.map(mount_points).transpose()?;
-    let named = mounts.as_ref().map(|mounts| mounts[0].as_path());
-    Pauses::of(run).set(named, length).context("cannot pause; run this as root")?;
+    let of_it = mounts.as_deref().unwrap_or_default();
+    Pauses::of(run).set(of_it, length).context("cannot pause; run this as root")?;
     let begun = Instant::now();
-    while end_running(mounts.as_deref()) + tell_service(run)? > 0 {
+    let mut running = RunningTrims::of(run);
+    while running.end(mounts.as_deref()) + tell_service(run)? > 0 {
         thread::sleep(POLL_INTERVAL);
         // From then on, the service trims again.
         if begun.elapsed() >= length {
@@ -72,30 +81,47 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<()> {
             );
         }
     }
-    Ok(())
+    let left = Pause::left(&Pauses::of(run).read(), of_it);
+    let named = of_it.first().map(PathBuf::as_path);
+    Ok(format!(
+        "{}: no trim is under way, and none starts for {}; {} ends that",
+        named.map_or("all file systems".into(), Path::to_string_lossy),
+        rest(left.max(length)),
+        resumption(named)
+    ))
+}
+
+/// Returns a time as people say it, in whole seconds.
+fn rest(left: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(left.as_secs().max(1)))
+}
+
+/// Returns the command that ends the pause of the file system at `mount`, or of all.
+fn resumption(mount: Option<&Path>) -> String {
+    mount.map_or("trimtab resume".to_owned(), |mount| format!("trimtab resume {}", quoted(mount.display())))
 }
 
 pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
     // A file system that was unmounted meanwhile is named by its path.
-    let named =
-        |name: &Path| mount_points(name).map(|mut mounts| mounts.swap_remove(0)).or_else(|_| canonical(name));
-    let mount = args.mount.as_deref().map(named).transpose()?;
-    let was_paused =
-        Pauses::of(&args.run).end(mount.as_deref()).context("cannot resume; run this as root")?;
+    let named = |name: &Path| mount_points(name).or_else(|_| Ok::<_, Error>(vec![canonical(name)?]));
+    let mounts = args.mount.as_deref().map(named).transpose()?.unwrap_or_default();
+    let was_paused = Pauses::of(&args.run).end(&mounts).context("cannot resume; run this as root")?;
     tell_service(&args.run)?;
     if !was_paused {
-        let name = mount.map_or("all file systems".to_owned(), |mount| mount.display().to_string());
-        bail!("there is no pause of {name}");
+        let name = mounts.first().map_or("all file systems".to_owned(), |mount| mount.display().to_string());
+        let others = Pauses::of(&args.run).read();
+        let others: Vec<_> = others.iter().map(|pause| resumption(pause.mount())).collect();
+        let hint =
+            if others.is_empty() { String::new() } else { format!("; there is: {}", others.join(", ")) };
+        bail!("there is no pause of {name}{hint}");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Fails if the trims of the file system with these mount points are paused.
 pub fn check(run: &Path, mounts: &[PathBuf]) -> Result<()> {
-    let left = Pause::left(&Pauses::of(run).read(), mounts);
-    if !left.is_zero() {
-        let left = humantime::format_duration(Duration::from_secs(left.as_secs() + 1));
-        bail!("trims are paused for another {left}; trimtab resume ends that");
+    if let Some(pause) = Pause::longest(&Pauses::of(run).read(), mounts) {
+        bail!("trims are paused for another {}; {} ends that", rest(pause.rest()), resumption(pause.mount()));
     }
     Ok(())
 }
@@ -109,12 +135,13 @@ fn tell_service(run: &Path) -> Result<usize> {
     }
 }
 
-/// Returns the mount points of the file system that `name`, one of them or its device, stands for; the one that is named first.
+/// Returns the mount points of the file system that `name`, one of them or its device, stands for; the one that is named comes
+/// first.
 pub fn mount_points(name: &Path) -> Result<Vec<PathBuf>> {
     let path = canonical(name)?;
     let all = mounts(Path::new(PROCFS))?;
     let device = path.metadata().ok().filter(|found| found.file_type().is_block_device());
-    let mount = match device {
+    let mount = match &device {
         Some(device) => mount_from(&all, &path, device.rdev()),
         None => covering(&all, &path).filter(|mount| mount.target == path),
     };
@@ -124,8 +151,15 @@ pub fn mount_points(name: &Path) -> Result<Vec<PathBuf>> {
             name.display()
         )
     })?;
-    let others = all.iter().filter(|other| other.is_of_same_file_system(mount));
-    Ok([mount].into_iter().chain(others).map(|mount| mount.target.clone()).collect())
+    let mut found = vec![mount.target.clone()];
+    // A device is named by the mount point that it has had for the longest time.
+    found.retain(|_| device.is_none());
+    for other in all.iter().filter(|other| other.is_of_same_file_system(mount)) {
+        if !found.contains(&other.target) {
+            found.push(other.target.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// A mount point that hangs or is gone can still be named by its whole path.

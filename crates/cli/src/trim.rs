@@ -19,7 +19,8 @@ use trimtab_core::policy::Goals;
 use trimtab_core::{Bytes, Extent};
 use trimtab_keeper::service::control::RUN;
 use trimtab_keeper::trim::{
-    End, Journal, Listing, PreparedTrim, Ran, RefusedError, Request, Scope, Target, listed, mounted,
+    Announced, End, Journal, Listing, PreparedTrim, Ran, RefusedError, Request, Scope, Target, listed,
+    mounted,
 };
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
@@ -123,7 +124,12 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     if args.cancel {
-        args.mounts.iter().try_for_each(|mount| pause::pause(&args.run, Some(mount), AFTER_CANCEL))?;
+        for mount in &args.mounts {
+            let said = pause::pause(&args.run, Some(mount), AFTER_CANCEL)?;
+            if !args.quiet {
+                println!("{said}");
+            }
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let machine = Machine::live();
@@ -300,6 +306,8 @@ impl Job<'_> {
             let paused = pause::check(self.run, target.mount_points());
             paused.with_context(|| target.mount().display().to_string())
         };
+        // A pause that begins later finds it. Without the rights for it, the trim fails anyway.
+        let announced = if self.dry_run { None } else { Announced::new(self.run, target.mount()).ok() };
         if !self.dry_run {
             check_pause()?;
         }
@@ -322,13 +330,18 @@ impl Job<'_> {
             return Ok(());
         }
         let mut journal = Journal::open(target.id(), target.mount())?;
-        // A pause that begins later finds the lock of the journal.
-        check_pause()?;
         let prepared = PreparedTrim::new(&target, request, journal.last())?;
         report.plan = Some(prepared.document(&target, request));
         watch.plans(prepared.left());
         let spared = pending.as_ref().map(|pending| prepared.skipped(pending.extents())).unwrap_or_default();
-        let ran = prepared.run(&target, request, Some(&mut journal), self.interrupt, &mut watch)?;
+        let ran = prepared.run(
+            &target,
+            request,
+            Some(&mut journal),
+            announced.as_ref(),
+            self.interrupt,
+            &mut watch,
+        )?;
         let reached = if matches!(ran.end, End::Done) { EVERYTHING.end } else { watch.has_reached() };
         pending.into_iter().for_each(|pending| pending.trimmed(reached, &spared));
         drop(watch);

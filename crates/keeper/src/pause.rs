@@ -26,8 +26,8 @@ pub struct Pauses(PathBuf);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
-    /// The mount point; none for all file systems.
-    mount: Option<PathBuf>,
+    /// The mount points of the file system when it began; none for all file systems.
+    mounts: Vec<PathBuf>,
     /// When it ends, in seconds since boot.
     until_s: u64,
 }
@@ -64,63 +64,90 @@ impl Pauses {
         Self(run.join(DIRECTORY))
     }
 
-    /// Pauses the trims of the file system at `mount`, or of all, for `length`. Replaces an earlier pause of the same.
+    /// Pauses the trims of the file system with these mount points, or of all if there are none, for `length`. An earlier pause of
+    /// the same that ends later stays.
     ///
     /// # Errors
     /// [`PauseError`].
-    pub fn set(&self, mount: Option<&Path>, length: Duration) -> Result<(), PauseError> {
+    pub fn set(&self, mounts: &[PathBuf], length: Duration) -> Result<(), PauseError> {
         let failed = |source| PauseError::Directory { path: self.0.clone(), source };
         fs::create_dir_all(&self.0).map_err(failed)?;
         let until = since_boot().saturating_add(length);
         let until_s = until.as_secs().saturating_add(u64::from(until.subsec_nanos() > 0));
-        let pause = Pause { mount: mount.map(Path::to_owned), until_s };
+        if self.read().iter().any(|other| other.mounts == mounts && other.until_s >= until_s) {
+            return Ok(());
+        }
+        let pause = Pause { mounts: mounts.to_vec(), until_s };
         let text = serde_json::to_vec(&pause).map_err(|error| failed(error.into()))?;
-        Ok(Output::open_private(&self.file(mount))?.replace(&text)?)
+        let name = serde_json::to_vec(&pause.mounts).map_err(|error| failed(error.into()))?;
+        let file = self.0.join(format!("{:016x}.json", xxh3_64(&name)));
+        Ok(Output::open_private(&file)?.replace(&text)?)
     }
 
-    /// Ends the pause of the file system at `mount`, or that of all. Returns whether there was one.
+    /// Ends the pauses of the file system with these mount points, or those of all if there are none. Returns whether there was
+    /// one.
     ///
     /// # Errors
     /// [`PauseError::Remove`].
-    pub fn end(&self, mount: Option<&Path>) -> Result<bool, PauseError> {
-        let path = self.file(mount);
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(PauseError::Remove { path, source }),
+    pub fn end(&self, mounts: &[PathBuf]) -> Result<bool, PauseError> {
+        let mut was_paused = false;
+        for (path, pause) in self.files().filter(|(_, pause)| pause.is_of(mounts)) {
+            match fs::remove_file(&path) {
+                Ok(()) => was_paused |= !pause.rest().is_zero(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(PauseError::Remove { path, source }),
+            }
         }
+        Ok(was_paused)
     }
 
     /// Returns the pauses that have not ended.
     pub fn read(&self) -> Vec<Pause> {
-        let now = since_boot().as_secs();
-        let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
-        let pauses = files.filter_map(|entry| {
-            let pause: Pause = serde_json::from_slice(&read_regular(&entry.path(), MAX_SIZE).ok()?).ok()?;
-            if pause.until_s <= now {
-                _ = fs::remove_file(entry.path());
+        let mut pauses = Vec::new();
+        for (path, pause) in self.files() {
+            if pause.rest().is_zero() {
+                _ = fs::remove_file(path);
+            } else {
+                pauses.push(pause);
             }
-            Some(pause)
-        });
-        pauses.filter(|pause| pause.until_s > now).collect()
+        }
+        pauses
     }
 
-    fn file(&self, mount: Option<&Path>) -> PathBuf {
-        let name = mount.map_or_else(
-            || "all".to_owned(),
-            |mount| format!("{:016x}", xxh3_64(mount.as_os_str().as_encoded_bytes())),
-        );
-        self.0.join(name).with_extension("json")
+    fn files(&self) -> impl Iterator<Item = (PathBuf, Pause)> {
+        let files = fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
+        files.filter_map(|path| {
+            let pause = serde_json::from_slice(&read_regular(&path, MAX_SIZE).ok()?).ok()?;
+            Some((path, pause))
+        })
     }
 }
 
 impl Pause {
+    /// Returns the first mount point of the file system that it is for; none if it is for all.
+    pub fn mount(&self) -> Option<&Path> {
+        self.mounts.first().map(PathBuf::as_path)
+    }
+
+    /// Returns for how long it goes on.
+    pub fn rest(&self) -> Duration {
+        Duration::from_secs(self.until_s).saturating_sub(since_boot())
+    }
+
+    /// Returns whether it is for the file system with these mount points, or for all as they are.
+    fn is_of(&self, mounts: &[PathBuf]) -> bool {
+        self.mounts.is_empty() && mounts.is_empty() || self.mounts.iter().any(|mount| mounts.contains(mount))
+    }
+
+    /// Returns the one of `pauses` that keeps the file system mounted at `targets` from being trimmed for the longest time.
+    pub fn longest<'a>(pauses: &'a [Self], targets: &[PathBuf]) -> Option<&'a Self> {
+        let holds = |pause: &&Self| pause.mounts.is_empty() || pause.is_of(targets);
+        pauses.iter().filter(holds).max_by_key(|pause| pause.until_s)
+    }
+
     /// Returns for how long `pauses` keep the file system mounted at `targets` from being trimmed; zero if they don't.
-    pub fn left<'a>(pauses: &[Self], targets: impl IntoIterator<Item = &'a PathBuf>) -> Duration {
-        let targets: Vec<_> = targets.into_iter().collect();
-        let holds = |pause: &&Self| pause.mount.as_ref().is_none_or(|mount| targets.contains(&mount));
-        let until = pauses.iter().filter(holds).map(|pause| pause.until_s).max().unwrap_or(0);
-        Duration::from_secs(until).saturating_sub(since_boot())
+    pub fn left(pauses: &[Self], targets: &[PathBuf]) -> Duration {
+        Self::longest(pauses, targets).map_or(Duration::ZERO, Self::rest)
     }
 }
 
@@ -133,21 +160,27 @@ fn since_boot() -> Duration {
 mod tests {
     use super::*;
 
+    fn paths(paths: &[&str]) -> Vec<PathBuf> {
+        paths.iter().map(PathBuf::from).collect()
+    }
+
     #[test]
     fn pause_of_one_mount_holds_no_other() {
         let run = tempfile::tempdir().unwrap();
         let pauses = Pauses::of(run.path());
-        let left =
-            |target: &str| Pause::left(&pauses.read(), &[PathBuf::from("/other"), target.into()]).as_secs();
+        let left = |target: &str| Pause::left(&pauses.read(), &paths(&["/other", target])).as_secs();
+        let (bound, all) = (paths(&["/a", "/bind"]), Vec::new());
         assert_eq!(left("/a"), 0);
-        pauses.set(Some(Path::new("/a")), Duration::from_secs(600)).unwrap();
+        pauses.set(&bound, Duration::from_secs(600)).unwrap();
         assert!((598..=601).contains(&left("/a")), "{}", left("/a"));
-        assert_eq!(left("/b"), 0);
-        pauses.set(None, Duration::from_secs(60)).unwrap();
+        assert_eq!((left("/b"), left("/bind") > 500), (0, true), "any mount point stands for it");
+        pauses.set(&all, Duration::from_secs(60)).unwrap();
         assert!((58..=61).contains(&left("/b")) && left("/a") > 61);
-        assert!(pauses.end(Some(Path::new("/a"))).unwrap() && !pauses.end(Some(Path::new("/a"))).unwrap());
+        assert!(!pauses.end(&paths(&["/b"])).unwrap());
+        let bind = paths(&["/bind", "/elsewhere"]);
+        assert!(pauses.end(&bind).unwrap() && !pauses.end(&bind).unwrap());
         assert!(left("/a") <= 61);
-        assert!(pauses.end(None).unwrap());
+        assert!(pauses.end(&all).unwrap());
         assert_eq!(left("/a"), 0);
     }
 
@@ -156,12 +189,16 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let pauses = Pauses::of(run.path());
         for length in [Duration::from_millis(1), Duration::from_millis(700), Duration::from_secs(1)] {
+            _ = pauses.end(&[]);
             let begun = since_boot();
-            pauses.set(None, length).unwrap();
+            pauses.set(&[], length).unwrap();
             let [pause] = &pauses.read()[..] else { panic!("there is one") };
             let until = Duration::from_secs(pause.until_s);
             assert!(until >= begun + length && until <= since_boot() + length + Duration::from_secs(1));
         }
+        pauses.set(&[], Duration::from_secs(3600)).unwrap();
+        pauses.set(&[], Duration::from_secs(60)).unwrap();
+        assert!(pauses.read()[0].rest() > Duration::from_secs(3500), "the later end holds");
     }
 
     #[test]
@@ -169,7 +206,7 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let pauses = Pauses::of(run.path());
         fs::create_dir(&pauses.0).unwrap();
-        fs::write(pauses.0.join("all.json"), r#"{"mount":null,"until_s":0}"#).unwrap();
+        fs::write(pauses.0.join("all.json"), r#"{"mounts":[],"until_s":0}"#).unwrap();
         fs::write(pauses.0.join("x.json"), "{").unwrap();
         assert_eq!(pauses.read(), []);
         assert_eq!(fs::read_dir(&pauses.0).unwrap().count(), 1);

@@ -185,7 +185,10 @@ fn pause_ends_trims_until_it_is_over() {
     thread::sleep(Duration::from_millis(1500));
     assert_eq!(volume.counters().discards, before, "nothing is trimmed in a pause");
     let reason = refused(&trimtab(&daemon, &["trim", target]));
-    assert!(reason.contains("trimtab resume"), "{reason}");
+    assert!(reason.contains(&format!("; trimtab resume {target} ends that")), "{reason}");
+    assert!(trimtab(&daemon, &["trim", "--cancel", target]).status.success());
+    assert!(refused(&trimtab(&daemon, &["trim", target])).contains("another 59m"), "the longer pause holds");
+    assert!(refused(&trimtab(&daemon, &["resume"])).contains(&format!("there is: trimtab resume {target}")));
     assert!(trimtab(&daemon, &["resume", target]).status.success());
     wait_until("it is trimmed again", || volume.counters().discards > before);
     assert!(refused(&trimtab(&daemon, &["resume", target])).contains("no pause"));
@@ -221,9 +224,14 @@ fn cancelled_trim_command_ends_at_once() {
         wait_until("it trims", || volume.counters().discards > before);
         support::run(Command::new("mount").arg("--bind").args([&volume.target, &bind]));
         let mut command = Command::new(TRIMTAB);
-        command.args(["trim", "--cancel"]).arg(&bind).arg("--run").arg(run.path());
-        let cancelled = command.env("RUNTIME_DIRECTORY", run.path()).output().unwrap();
+        command.args(["trim", "--cancel"]).arg(&bind);
+        // By its own name, it goes by /run/trimtab.
+        if !is_fstrim {
+            command.arg("--run").arg(run.path());
+        }
+        let cancelled = command.output().unwrap();
         assert!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
+        assert!(String::from_utf8_lossy(&cancelled.stdout).contains("none starts for 1m; trimtab resume "));
         mount::unmount(&bind).unwrap();
         mount::unmount(&volume.target).unwrap();
         let status = child.wait().unwrap();
@@ -233,8 +241,8 @@ fn cancelled_trim_command_ends_at_once() {
         }
         volume.mount();
     }
-    // By its own name, it goes by the pauses in /run/trimtab.
     let pause = |verb: &str| Command::new(TRIMTAB).args([verb, target]).status().unwrap().success();
+    _ = pause("resume");
     assert!(pause("pause"));
     let reason = refused(&Command::new(&fstrim).arg(target).output().unwrap());
     assert!(pause("resume"));

@@ -5,6 +5,7 @@ mod listed;
 mod plan;
 mod resume;
 mod run;
+mod running;
 mod target;
 mod types;
 
@@ -25,8 +26,9 @@ use trimtab_linux::trim::{EVERYTHING, TrimError};
 
 pub use listed::{ListedError, Listing, Selected, listed, mounted, selected};
 pub use plan::{Limits, RemainingTrim, Scope, Slice};
-pub use resume::{Announced, Journal, JournalError, Progress, end_running};
+pub use resume::{Journal, JournalError, Progress};
 pub use run::{Doing, End, Manner, Ran, Watcher, run};
+pub use running::{Announced, RunningTrims};
 pub use target::{RefusedError, Target, mount_from};
 
 use crate::failures::Failures;
@@ -214,8 +216,9 @@ impl PreparedTrim {
         }
     }
 
-    /// Trims until everything is trimmed or `interrupt` is set, which ends a call that is under way. Saves the progress to `journal`, unless only pending extents are trimmed: the caller keeps
-    /// those that are left.
+    /// Trims until everything is trimmed or `interrupt` is set, which ends a call that is under way. Saves the progress to
+    /// `journal`, unless only pending extents are trimmed: the caller keeps those that are left. `announced` lasts until the last
+    /// process in FITRIM has ended.
     ///
     /// # Errors
     /// [`JournalError`]; at the start, nothing is trimmed.
@@ -224,6 +227,7 @@ impl PreparedTrim {
         target: &Target,
         request: &Request,
         journal: Option<&mut Journal>,
+        announced: Option<&Announced>,
         interrupt: &Interrupt,
         watcher: &mut dyn Watcher,
     ) -> Result<Ran, JournalError> {
@@ -243,6 +247,7 @@ impl PreparedTrim {
         };
         saver.write()?;
         let trimmer = target.trimmer();
+        announced.and_then(Announced::file).into_iter().for_each(|file| trimmer.ender().keep_open(file));
         let ending = EndOnInterrupt::start(interrupt, trimmer.ender());
         let trimmer: Box<dyn Trimmer> =
             if self.again { Box::new(RepeatingTrimmer { trimmer, target }) } else { Box::new(trimmer) };

@@ -1,25 +1,18 @@
-//! The progress of a trim, from which the next one resumes after an interruption; and which trims run.
+//! The progress of a trim, from which the next one resumes after an interruption.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use trimtab_core::{Bytes, Extent};
-use trimtab_linux::PROCFS;
 use trimtab_linux::file::{open_regular, read_regular_text};
-use xxhash_rust::xxh3::xxh3_64;
 
 /// The directory of the files, unless the service manager sets another one.
 const DIRECTORY: &str = "/run/trimtab";
-
-/// How the names of journals begin, and those of announced trims.
-const TRIM: &str = "trim-";
-const FSTRIM: &str = "fstrim-";
 
 /// The maximum size of such a file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
@@ -89,7 +82,10 @@ impl Journal {
     fn open_in(directory: &Path, id: &str, mount: &Path) -> Result<Self, JournalError> {
         let path = file_of(directory, id);
         let failed = |source| JournalError::File { path: path.clone(), source };
-        let file = open(directory, &path).map_err(failed)?;
+        fs::create_dir_all(directory).map_err(failed)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = open_regular(&path, &mut options).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
             Errno::WOULDBLOCK => JournalError::Busy { mount: mount.to_owned() },
             errno => failed(errno.into()),
@@ -115,92 +111,6 @@ impl Journal {
     }
 }
 
-/// Makes a trim without a [`Journal`] known to [`end_running`] until it is dropped.
-#[derive(Debug)]
-pub struct Announced {
-    /// Its lock is shared by all trims that name this mount point.
-    _file: File,
-}
-
-impl Announced {
-    /// Announces a trim by this process of the file system mounted at `mount`.
-    ///
-    /// # Errors
-    /// The kernel's error, such as without the rights of root; then no pause ends the trim.
-    pub fn new(mount: &Path) -> io::Result<Self> {
-        Self::new_in(&directory(), mount)
-    }
-
-    fn new_in(directory: &Path, mount: &Path) -> io::Result<Self> {
-        let name = format!("{FSTRIM}{:016x}.json", xxh3_64(mount.as_os_str().as_encoded_bytes()));
-        let file = open(directory, &directory.join(name))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
-        // All write the same.
-        file.write_all_at(&serde_json::to_vec(&Place { mount: mount.to_owned() })?, 0)?;
-        Ok(Self { _file: file })
-    }
-}
-
-/// What is read of the file of a trim that runs.
-#[derive(Debug, Serialize, Deserialize)]
-struct Place {
-    mount: PathBuf,
-}
-
-/// Asks the running trims of the file system at these mount points, or of all, to end: those of `trimtab trim`, also by the name
-/// of fstrim. Returns how many run, with those of which it is not known yet what they trim.
-pub fn end_running(mounts: Option<&[PathBuf]>) -> usize {
-    let (known, unknown) = running_in(&directory(), Path::new(PROCFS), mounts);
-    known.iter().for_each(|process| _ = kill_process(*process, Signal::TERM));
-    known.len() + unknown
-}
-
-/// Returns the processes that hold the lock of a file in `directory`, and the number of those that have not written yet what
-/// they trim.
-fn running_in(directory: &Path, procfs: &Path, mounts: Option<&[PathBuf]>) -> (Vec<Pid>, usize) {
-    let locks = fs::read_to_string(procfs.join("locks")).unwrap_or_default();
-    let (mut known, mut unknown) = (Vec::new(), 0);
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        // The service's own files lie there, too.
-        let name = entry.file_name();
-        let is_of_trim =
-            [TRIM, FSTRIM].iter().any(|kind| name.as_encoded_bytes().starts_with(kind.as_bytes()));
-        let Some(found) = entry.metadata().ok().filter(|found| is_of_trim && found.is_file()) else {
-            continue;
-        };
-        let mut holders = holders(&locks, found.ino()).peekable();
-        if holders.peek().is_none() {
-            continue;
-        }
-        let text = read_regular_text(&entry.path(), MAX_SIZE).unwrap_or_default();
-        match serde_json::from_str::<Place>(&text) {
-            Ok(place) if mounts.is_none_or(|mounts| mounts.contains(&place.mount)) => known.extend(holders),
-            Ok(_) => {}
-            Err(_) => unknown += holders.count(),
-        }
-    }
-    (known, unknown)
-}
-
-/// Returns the processes that hold a lock of the file with this number, by the kernel's list:
-/// `1: FLOCK  ADVISORY  WRITE 4711 00:1b:1234 0 EOF`. A file of the same number elsewhere has no such name, and no trim holds it.
-fn holders(locks: &str, file: u64) -> impl Iterator<Item = Pid> {
-    locks.lines().filter_map(move |line| {
-        let mut words = line.split_whitespace().skip_while(|word| *word != "FLOCK").skip(3);
-        let process = words.next()?.parse().ok()?;
-        let number = words.next()?.rsplit(':').next()?.parse::<u64>().ok()?;
-        Pid::from_raw(process).filter(|_| number == file)
-    })
-}
-
-/// Opens the file `path` in `directory`, or creates both.
-fn open(directory: &Path, path: &Path) -> io::Result<File> {
-    fs::create_dir_all(directory)?;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    open_regular(path, &mut options)
-}
-
 fn directory() -> PathBuf {
     let given = std::env::var_os("RUNTIME_DIRECTORY");
     let first = given.as_deref().and_then(|list| std::env::split_paths(list).next());
@@ -208,7 +118,7 @@ fn directory() -> PathBuf {
 }
 
 fn file_of(directory: &Path, id: &str) -> PathBuf {
-    directory.join(format!("{TRIM}{id}.json"))
+    directory.join(format!("trim-{id}.json"))
 }
 
 fn parse(text: &str, id: &str) -> Option<Progress> {
@@ -244,29 +154,6 @@ mod tests {
         assert_eq!(open("b").unwrap().last(), None);
         drop(journal);
         assert_eq!(open("a").unwrap().last(), Some(&progress("a")));
-    }
-
-    #[test]
-    fn trims_that_run_are_found_by_their_locks() {
-        let root = tempfile::tempdir().unwrap();
-        let running = |mounts: Option<&[PathBuf]>| running_in(root.path(), Path::new(PROCFS), mounts);
-        let own = rustix::process::getpid();
-        let service = File::create(root.path().join("daemon.lock")).unwrap();
-        rustix::fs::flock(&service, FlockOperation::LockExclusive).unwrap();
-        assert_eq!(running(None), (vec![], 0));
-        let mut journal = Journal::open_in(root.path(), "a", Path::new("/mnt")).unwrap();
-        // It is about to trim something.
-        assert_eq!(running(Some(&["/other".into()])), (vec![], 1));
-        journal.write(&progress("a")).unwrap();
-        assert_eq!(running(Some(&["/bind".into(), "/mnt".into()])), (vec![own], 0));
-        assert_eq!(running(None), (vec![own], 0));
-        assert_eq!(running(Some(&["/other".into()])), (vec![], 0));
-        let both = [(); 2].map(|()| Announced::new_in(root.path(), Path::new("/other")).unwrap());
-        assert_eq!(running(Some(&["/other".into()])), (vec![own; 2], 0));
-        assert_eq!(running(None), (vec![own; 3], 0));
-        drop(journal);
-        drop(both);
-        assert_eq!(running(None), (vec![], 0));
     }
 
     #[test]
