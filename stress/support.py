@@ -386,19 +386,22 @@ class Service:
             found.extend(new)
             below = []
             for pid in new:
-                for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                    with contextlib.suppress(OSError):
-                        below.extend(map(int, task.read_text().split()))
+                with contextlib.suppress(OSError):
+                    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                        with contextlib.suppress(OSError):
+                            below.extend(map(int, task.read_text().split()))
             new = below
         return found
 
     def trims(self):
         """Whether a thread of it, or of a process below it, is inside FITRIM."""
+        # A process may end meanwhile.
         for pid in self.processes():
-            for call in Path(f"/proc/{pid}/task").glob("*/syscall"):
-                with contextlib.suppress(OSError, IndexError, ValueError):
-                    if int(call.read_text().split()[2], 16) == FITRIM:
-                        return True
+            with contextlib.suppress(OSError):
+                for call in Path(f"/proc/{pid}/task").glob("*/syscall"):
+                    with contextlib.suppress(OSError, IndexError, ValueError):
+                        if int(call.read_text().split()[2], 16) == FITRIM:
+                            return True
         return False
 
     def wait_for_trim(self, device=None, limit=90):

@@ -34,7 +34,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "paths")]
     all: bool,
     /// Test it: write a file, delete it, trim only its space, and see what arrives at every layer; needs
-    /// root and free space, and leaves nothing behind. Says so if the file system does not answer for 10 seconds
+    /// root and free space, and leaves nothing behind. Without a target, does so on every mounted file system. Says so if a
+    /// file system does not answer for 10 seconds
     #[arg(long, conflicts_with = "sysfs")]
     canary: bool,
     /// Send the canary of another process of this program

@@ -48,13 +48,13 @@ fn summary(document: &StatusDocument) -> (&'static str, String) {
         return (
             YELLOW,
             format!(
-                "On {} some extents have been pending for longer than the maximum age.",
+                "Trims are late on {}: what was freed there has waited for longer than max_age.",
                 names(&mut late)
             ),
         );
     }
     if document.file_systems.iter().any(is_trimmed) {
-        return (GREEN, "No extents have been pending for longer than the maximum age.".to_owned());
+        return (GREEN, "No trim is late.".to_owned());
     }
     if of(State::Steered).next().is_some() {
         return (GREEN, "The file systems discard by themselves and are steered.".to_owned());
@@ -202,7 +202,7 @@ mod tests {
         let off = FileSystemStatus { untrimmed: realtime, ..off };
         let shown = text(&document(vec![waits, off]), false);
         let expected = "\
-No extents have been pending for longer than the maximum age.
+No trim is late.
 
 mount   fs policy   state  pending oldest goal last trim trimmed in all
 /     ext4  smart waiting 1.50 GiB 12 min  1 h 3.5 h ago       16.0 GiB
@@ -221,7 +221,9 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
         let late = FileSystemStatus { oldest_s: Some(7200.0), ..fs("/late", State::Waiting) };
         let shown = text(&document(vec![late.clone()]), false);
         assert!(
-            shown.starts_with("On /late some extents have been pending for longer than the maximum age.\n"),
+            shown.starts_with(
+                "Trims are late on /late: what was freed there has waited for longer than max_age.\n"
+            ),
             "{shown}"
         );
         let failing = FileSystemStatus { reason: Some("EIO".to_owned()), ..fs("/bad", State::Failing) };

@@ -152,7 +152,7 @@ fn details(plan: &TrimPlan) -> String {
     if plan.only_pending {
         text += &line("only what was freed since it was trimmed (--full trims all)".to_owned());
     }
-    if let Some(reached) = plan.resumed_at {
+    if let Some(reached) = plan.resumed_at.filter(|reached| *reached > plan.start) {
         text += &line(format!("from {reached} on, where the last trim was interrupted (--full starts over)"));
     }
     match (&plan.free, &plan.chosen) {

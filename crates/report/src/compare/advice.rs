@@ -260,8 +260,8 @@ fn stale_note(none: Option<&Row>) -> String {
     let stale = stale.map(|stale| Bytes(stale.median as u64)).filter(|stale| *stale >= Bytes::MIB);
     stale.map_or(String::new(), |stale| {
         format!(
-            " In this run the drive of none never ran short of erased blocks; the {stale} that it holds as stale data \
-             can cost later. A workload that writes more shows how much, or --aged."
+            " In this run the drive of none copied hardly anything; the {stale} that it holds as stale data can cost \
+             later. A workload that writes more shows how much."
         )
     })
 }

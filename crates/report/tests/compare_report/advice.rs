@@ -54,8 +54,8 @@ fn none_is_not_best_without_a_word_on_what_it_leaves_stale() {
         run.steps.iter_mut().for_each(|step| step.programmed_pages = step.host_pages);
     }
     let equal = "On ext4 with a pause of 1 min, no policy stands out: all count as equal.";
-    let note = "In this run the drive of none never ran short of erased blocks; the 328 MiB that it holds as stale data \
-                can cost later. A workload that writes more shows how much, or --aged.";
+    let note = "In this run the drive of none copied hardly anything; the 328 MiB that it holds as stale data can cost \
+                later. A workload that writes more shows how much.";
     assert_eq!(advice(&document), [format!("{equal} {note}")]);
     change(&mut document, PolicyKind::Batched, |step| step.length_s *= 1.5);
     let [slower] = advice(&document).try_into().unwrap();
