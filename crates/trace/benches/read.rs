@@ -1,5 +1,5 @@
-//! How many rows a second are read and written, one thread, this machine: `cargo bench -p
-//! trimtab-trace`.
+//! How many rows a second are read and written on this machine: `cargo bench -p trimtab-trace`. With `-- FILE`, how many
+//! events a second of that trace.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -15,6 +15,11 @@ const ROWS: u64 = 4_000_000;
 const ROUNDS: usize = 5;
 
 fn main() {
+    // Cargo adds `--bench`.
+    let files: Vec<_> = std::env::args_os().skip(1).filter(|argument| argument != "--bench").collect();
+    if !files.is_empty() {
+        return files.iter().for_each(|file| read_file(Path::new(file)));
+    }
     let dir = tempfile::tempdir().expect("a directory for the files");
     let path = dir.path().join("trace");
     report("write", (0..ROUNDS).map(|_| write(&path)));
@@ -91,6 +96,16 @@ fn read(source: &mut (impl TraceSource<Error = TraceError> + ?Sized)) -> f64 {
             return begin.elapsed().as_secs_f64();
         }
     }
+}
+
+fn read_file(path: &Path) {
+    let begin = Instant::now();
+    let mut source = open(path, None, Columns::All).expect("a trace of a known format");
+    read(&mut *source);
+    let (counts, seconds) = (source.counts(), begin.elapsed().as_secs_f64());
+    let millions = |count: u64| count as f64 / seconds / 1e6;
+    let (records, events) = (millions(counts.records), millions(counts.events));
+    println!("{counts}: {seconds:.3} s, {records:.1} million records/s, {events:.1} million events/s");
 }
 
 fn report(what: &str, seconds: impl Iterator<Item = f64>) {
