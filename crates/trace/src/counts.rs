@@ -50,13 +50,6 @@ pub struct ReadCounts {
     pub skipped: BTreeMap<&'static str, u64>,
 }
 
-impl ReadCounts {
-    /// Counts a record that makes no event.
-    pub(crate) fn skip(&mut self, what: &'static str) {
-        *self.skipped.entry(what).or_default() += 1;
-    }
-}
-
 impl fmt::Display for ReadCounts {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "records {}, events {}", self.records, self.events)?;

@@ -10,8 +10,8 @@ use crate::formats::{
 };
 use crate::input;
 use crate::open::Format;
+use crate::scan::{Field, fields};
 use crate::table;
-use crate::text::{fields, number};
 
 /// How much of a file is looked at.
 const START: u64 = 1 << 14;
@@ -114,17 +114,17 @@ type IsLine = fn(&[u8]) -> bool;
 const GUESSES: [(Format, IsLine); 14] = [
     (Format::Msr, |line| {
         fields(line, b',').is_ok_and(|[time, _, disk, kind, offset, size, response]| {
-            matches!(kind, b"Read" | b"Write") && are_numbers([time, disk, offset, size, response])
+            matches!(kind.text, b"Read" | b"Write") && are_numbers([time, disk, offset, size, response])
         })
     }),
     (Format::Alibaba, |line| {
         fields(line, b',').is_ok_and(|[_, opcode, offset, length, _]| {
-            matches!(opcode, b"R" | b"W") && are_numbers([offset, length])
+            matches!(opcode.text, b"R" | b"W") && are_numbers([offset, length])
         })
     }),
     (Format::Tencent, |line| {
         fields(line, b',').is_ok_and(|[time, offset, size, kind, _]| {
-            matches!(kind, b"0" | b"1") && are_numbers([time, offset, size])
+            matches!(kind.text, b"0" | b"1") && are_numbers([time, offset, size])
         })
     }),
     (Format::Spc, spc::is_line),
@@ -137,19 +137,19 @@ const GUESSES: [(Format, IsLine); 14] = [
     (Format::MqSim, |line| MqSim.is_line(line)),
     (Format::CloudPhysics, |line| {
         fields(line, b',').is_ok_and(|[time, lba, op, size]| {
-            let is_header = matches!(time, b"ts" | b"timestamp") && op == b"op";
-            is_header || matches!(op, b"r" | b"w" | b"R" | b"W") && are_numbers([time, lba, size])
+            let is_header = matches!(time.text, b"ts" | b"timestamp") && op.text == b"op";
+            is_header || matches!(op.text, b"r" | b"w" | b"R" | b"W") && are_numbers([time, lba, size])
         })
     }),
     (Format::Fio1, |line| {
         fields(line, b',')
-            .is_ok_and(|[rw, offset, length]| matches!(rw, b"0" | b"1") && are_numbers([offset, length]))
+            .is_ok_and(|[rw, offset, length]| matches!(rw.text, b"0" | b"1") && are_numbers([offset, length]))
     }),
     (Format::Blkparse, blkparse::is_line),
 ];
 
-fn are_numbers<const N: usize>(texts: [&[u8]; N]) -> bool {
-    texts.into_iter().all(|text| number("", text).is_ok())
+fn are_numbers<const N: usize>(fields: [Field; N]) -> bool {
+    fields.iter().all(Field::is_number)
 }
 
 /// Returns the format among several that all lines are of.

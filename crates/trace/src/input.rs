@@ -129,7 +129,18 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn new(input: Box<dyn Read + Send>) -> Self {
-        Self { input, buffer: vec![0; CHUNK], start: 0, end: 0 }
+        // With room for a chunk behind the begin of a line, a reader of chunks need not copy them.
+        Self { input, buffer: vec![0; 2 * CHUNK], start: 0, end: 0 }
+    }
+
+    /// The lines, and perhaps a part of one, that were read and not handed out.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Passes over the first bytes that were read and not handed out.
+    pub(crate) const fn pass(&mut self, length: usize) {
+        self.start += length;
     }
 
     /// The next line, without its end; none at the end of the text.

@@ -27,9 +27,9 @@ use crate::formats::spc::Spc;
 use crate::formats::systor::Systor;
 use crate::formats::tencent::Tencent;
 use crate::formats::vscsi;
+use crate::parse;
 use crate::rows::Rows;
 use crate::table::{self, Csv};
-use crate::text;
 
 /// A trace format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -250,24 +250,24 @@ pub fn open(
         Format::Trimtab => return table::open_parquet(path, columns),
         Format::Arrow => Box::new(table::open_arrow(path, columns)?),
         Format::Blktrace => Box::new(blktrace::open(path, rows)?),
-        Format::Blkparse => Box::new(text::open(path, Blkparse::default(), rows)?),
-        Format::Fio1 => Box::new(text::open(path, Fio::new(Version::One), rows)?),
-        Format::Fio2 => Box::new(text::open(path, Fio::new(Version::Two), rows)?),
-        Format::Fio3 => Box::new(text::open(path, Fio::new(Version::Three), rows)?),
-        Format::Msr => Box::new(text::open(path, Msr::default(), rows)?),
-        Format::Alibaba => Box::new(text::open(path, Alibaba, rows)?),
-        Format::Tencent => Box::new(text::open(path, Tencent, rows)?),
-        Format::CloudPhysics => Box::new(text::open(path, CloudPhysics::default(), rows)?),
-        Format::Systor => Box::new(text::open(path, Systor::default(), rows)?),
-        Format::Spc => Box::new(text::open(path, Spc::default(), rows)?),
-        Format::Fiu => Box::new(text::open(path, Fiu::default(), rows)?),
-        Format::Midas => Box::new(text::open(path, Midas, rows)?),
-        Format::Ftrace => Box::new(text::open(path, Ftrace::default(), rows)?),
-        Format::Mobile => Box::new(text::open(path, Mobile, rows)?),
-        Format::DiskSim => Box::new(text::open(path, Simulator::DiskSim, rows)?),
-        Format::MqSim => Box::new(text::open(path, Simulator::MqSim, rows)?),
+        Format::Blkparse => Box::new(parse::open(path, Blkparse::default(), rows)?),
+        Format::Fio1 => Box::new(parse::open(path, Fio::new(Version::One), rows)?),
+        Format::Fio2 => Box::new(parse::open(path, Fio::new(Version::Two), rows)?),
+        Format::Fio3 => Box::new(parse::open(path, Fio::new(Version::Three), rows)?),
+        Format::Msr => Box::new(parse::open(path, Msr::default(), rows)?),
+        Format::Alibaba => Box::new(parse::open(path, Alibaba, rows)?),
+        Format::Tencent => Box::new(parse::open(path, Tencent, rows)?),
+        Format::CloudPhysics => Box::new(parse::open(path, CloudPhysics::default(), rows)?),
+        Format::Systor => Box::new(parse::open(path, Systor::default(), rows)?),
+        Format::Spc => Box::new(parse::open(path, Spc::default(), rows)?),
+        Format::Fiu => Box::new(parse::open(path, Fiu::default(), rows)?),
+        Format::Midas => Box::new(parse::open(path, Midas, rows)?),
+        Format::Ftrace => Box::new(parse::open(path, Ftrace::default(), rows)?),
+        Format::Mobile => Box::new(parse::open(path, Mobile, rows)?),
+        Format::DiskSim => Box::new(parse::open(path, Simulator::DiskSim, rows)?),
+        Format::MqSim => Box::new(parse::open(path, Simulator::MqSim, rows)?),
         Format::Vscsi => Box::new(vscsi::open(path, rows)?),
-        Format::Biosnoop => Box::new(text::open(path, Biosnoop::default(), rows)?),
-        Format::Csv => Box::new(text::open(path, Csv::default(), rows)?),
+        Format::Biosnoop => Box::new(parse::open(path, Biosnoop::default(), rows)?),
+        Format::Csv => Box::new(parse::open(path, Csv::default(), rows)?),
     })
 }

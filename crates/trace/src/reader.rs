@@ -42,7 +42,7 @@ impl<R: Records> RecordReader<R> {
             let taken = self.rows.take(batch, self.ended);
             read.and(ended).and(taken)?;
         }
-        if self.ended && batch.is_empty() { self.check_events() } else { Ok(()) }
+        Ok(())
     }
 
     /// Refuses a trace that has records, but no event.
@@ -66,6 +66,9 @@ impl<R: Records> TraceSource for RecordReader<R> {
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), TraceError> {
         batch.clear();
         let read = self.read(batch);
+        self.rows.count_skipped();
+        let is_end = self.ended && batch.is_empty();
+        let read = read.and_then(|()| if is_end { self.check_events() } else { Ok(()) });
         self.ended |= read.is_err();
         let row = self.rows.counts.records;
         read.map_err(|reason| TraceError::Row { path: self.path.clone(), row, reason })

@@ -5,7 +5,9 @@ use std::mem;
 use std::time::{Duration, SystemTime};
 
 use trimtab_core::extent::Extent;
-use trimtab_core::trace::{Comm, DeviceIndex, EventKind, FsIndex, TraceDevice, TraceEvent, TraceHeader};
+use trimtab_core::trace::{
+    Comm, DeviceIndex, EventKind, FsIndex, TraceDevice, TraceEvent, TraceFileSystem, TraceHeader,
+};
 use trimtab_core::units::{Bytes, Nanos};
 
 use crate::counts::ReadCounts;
@@ -46,14 +48,62 @@ pub(crate) struct Rows {
     clock_is_set: bool,
     /// Whether the format has times, so that rates make sense.
     timed: bool,
-    devices: HashMap<Vec<u8>, DeviceIndex>,
-    last_device: (Vec<u8>, DeviceIndex),
+    devices: DeviceNames,
+    /// Counts of skipped records that are not in `counts` yet.
+    skipped: Vec<(&'static str, u64)>,
     window: VecDeque<TraceEvent>,
     /// The time of the trace's first event on its clock, known when the first leaves the window.
     begin: Option<u64>,
     handed_out: u64,
     /// The facts of each device.
     facts: Vec<Facts>,
+}
+
+/// The devices by their names, numbered in the order in which they came.
+#[derive(Default)]
+pub(crate) struct DeviceNames {
+    known: HashMap<Vec<u8>, DeviceIndex>,
+    last: (Vec<u8>, DeviceIndex),
+}
+
+impl DeviceNames {
+    /// Returns the device of a name, and whether it is new.
+    #[inline]
+    pub(crate) fn find(&mut self, name: &[u8]) -> Result<(DeviceIndex, bool), RowError> {
+        if self.last.0 == name && !name.is_empty() {
+            return Ok((self.last.1, false));
+        }
+        self.find_other(name)
+    }
+
+    /// Returns the device of a name that is known.
+    #[inline]
+    pub(crate) fn known(&mut self, name: &[u8]) -> Option<DeviceIndex> {
+        if self.last.0 == name && !name.is_empty() {
+            return Some(self.last.1);
+        }
+        self.known.contains_key(name).then(|| self.find_other(name).ok())?.map(|(device, _)| device)
+    }
+
+    fn find_other(&mut self, name: &[u8]) -> Result<(DeviceIndex, bool), RowError> {
+        let (device, is_new) = match self.known.get(name) {
+            Some(device) => (*device, false),
+            None if name.len() > MAX_NAME => return Err(unknown("device", name, "is too long a name")),
+            None => {
+                let index = u16::try_from(self.known.len()).map_err(|_| RowError::TooManyDevices)?;
+                self.insert(name, DeviceIndex(index));
+                (DeviceIndex(index), true)
+            }
+        };
+        self.last.0.clear();
+        self.last.0.extend_from_slice(name);
+        self.last.1 = device;
+        Ok((device, is_new))
+    }
+
+    fn insert(&mut self, name: &[u8], device: DeviceIndex) {
+        self.known.insert(name.to_owned(), device);
+    }
 }
 
 /// The facts of a device.
@@ -76,8 +126,8 @@ impl Rows {
             counts: ReadCounts::default(),
             clock_is_set: false,
             timed,
-            devices: HashMap::new(),
-            last_device: (Vec::new(), DeviceIndex::default()),
+            devices: DeviceNames::default(),
+            skipped: Vec::new(),
             window: VecDeque::new(),
             begin: None,
             handed_out: 0,
@@ -89,7 +139,7 @@ impl Rows {
     pub(crate) fn with_header(header: TraceHeader) -> Self {
         let mut rows = Self::new("", true);
         for (index, name) in (0..).map(DeviceIndex).zip(device_names(&header)) {
-            rows.devices.insert(name.into_bytes(), index);
+            rows.devices.insert(&name.into_bytes(), index);
             rows.facts.push(Facts::default());
         }
         rows.header = header;
@@ -100,30 +150,39 @@ impl Rows {
 
     /// The device of a name, which the header names from now on.
     pub(crate) fn device(&mut self, name: &[u8]) -> Result<DeviceIndex, RowError> {
-        if self.last_device.0 == name && !name.is_empty() {
-            return Ok(self.last_device.1);
+        let (device, is_new) = self.devices.find(name)?;
+        if is_new {
+            let name = String::from_utf8_lossy(name).into_owned();
+            self.header.devices.push(TraceDevice { name, ..TraceDevice::default() });
+            self.facts.push(Facts::default());
         }
-        let device = match self.devices.get(name) {
-            Some(device) => *device,
-            None if name.len() > MAX_NAME => return Err(unknown("device", name, "is too long a name")),
-            None => {
-                let index = u16::try_from(self.devices.len()).map_err(|_| RowError::TooManyDevices)?;
-                let text = String::from_utf8_lossy(name).into_owned();
-                self.header.devices.push(TraceDevice { name: text, ..TraceDevice::default() });
-                self.facts.push(Facts::default());
-                self.devices.insert(name.to_owned(), DeviceIndex(index));
-                DeviceIndex(index)
-            }
-        };
-        self.last_device.0.clear();
-        self.last_device.0.extend_from_slice(name);
-        self.last_device.1 = device;
         Ok(device)
     }
 
+    /// Adds a file system to the header, which knows nothing but its mount point.
+    pub(crate) fn add_file_system(&mut self, mount_point: &[u8]) {
+        self.header.file_systems.push(TraceFileSystem {
+            kind: String::new(),
+            mount_point: String::from_utf8_lossy(mount_point).into_owned(),
+            options: String::new(),
+            source: String::new(),
+        });
+    }
+
     /// Counts a row that makes no event.
+    #[inline]
     pub(crate) fn skip(&mut self, what: &'static str) {
-        self.counts.skip(what);
+        match self.skipped.iter_mut().find(|(known, _)| std::ptr::eq(*known, what)) {
+            Some((_, count)) => *count += 1,
+            None => self.skipped.push((what, 1)),
+        }
+    }
+
+    /// Brings the counts of skipped rows up to date.
+    pub(crate) fn count_skipped(&mut self) {
+        for (what, count) in self.skipped.drain(..) {
+            *self.counts.skipped.entry(what).or_default() += count;
+        }
     }
 
     /// Names a gap in the header, once.
@@ -178,11 +237,11 @@ impl Rows {
         {
             row.start = in_partition(row.start, begins)?;
         }
-        let end = row.start.checked_add(row.length).filter(|end| *end <= MAX_OFFSET);
-        let end = end.ok_or(RowError::TooFar { start: row.start, length: row.length })?;
-        if let Some(time) = [Some(row.time), row.latency.map(|it| it.0)].into_iter().flatten().max()
-            && time > MAX_TIME
-        {
+        let Some(end) = row.start.checked_add(row.length).filter(|end| *end <= MAX_OFFSET) else {
+            return Err(RowError::TooFar { start: row.start, length: row.length });
+        };
+        let time = row.time.max(row.latency.map_or(0, |latency| latency.0));
+        if time > MAX_TIME {
             return Err(RowError::TooLong { time });
         }
         if self.begin.is_some_and(|begin| row.time < begin + self.handed_out) {

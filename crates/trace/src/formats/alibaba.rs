@@ -8,35 +8,60 @@ use std::time::Duration;
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, fields, number, scaled, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, fields};
+use crate::text::{scaled, unknown};
 
 pub(crate) struct Alibaba;
 
 impl Parse for Alibaba {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
-        let [device, opcode, offset, length, timestamp] = fields(line, b',')?;
-        if device == b"device_id" {
-            rows.skip("column names");
-            return Ok(());
-        }
-        let kind = match opcode {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        notes.clock()?;
+        let device = line.until(b',')?;
+        let kind = match line.until(b',')? {
             b"R" => EventKind::Read,
             b"W" => EventKind::Write,
-            _ => return Err(unknown("opcode", opcode, "is neither R nor W")),
+            _ => return None,
         };
-        let microseconds = number("timestamp", timestamp)?;
-        rows.set_clock(Duration::from_micros(microseconds));
-        let device = rows.device(device)?;
-        rows.push(Row {
-            time: scaled("timestamp", microseconds, 1000)?,
-            device,
+        let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
+        let microseconds = line.number_and(b'\n')?;
+        Some(Parsed::Content(Row {
+            time: microseconds.checked_mul(1000)?,
+            device: notes.known(device)?,
             kind,
-            start: number("offset", offset)?,
-            length: number("length", length)?,
+            start,
+            length,
             latency: None,
             process: Comm::default(),
             error: 0,
-        })
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
+        let [device, opcode, offset, length, timestamp] = fields(line, b',')?;
+        if device.text == b"device_id" {
+            return Ok(Parsed::Skip("column names"));
+        }
+        let kind = match opcode.text {
+            b"R" => EventKind::Read,
+            b"W" => EventKind::Write,
+            _ => return Err(unknown("opcode", opcode.text, "is neither R nor W")),
+        };
+        let microseconds = timestamp.number("timestamp")?;
+        notes.set_clock(Duration::from_micros(microseconds));
+        let device = notes.device(device.text)?;
+        Ok(Parsed::Content(Row {
+            time: scaled("timestamp", microseconds, 1000)?,
+            device,
+            kind,
+            start: offset.number("offset")?,
+            length: length.number("length")?,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }))
     }
 }

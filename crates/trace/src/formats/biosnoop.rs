@@ -11,8 +11,10 @@ use trimtab_core::units::Nanos;
 
 use super::blkparse::kind_of;
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, milliseconds, number, scaled, seconds, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::Words;
+use crate::text::{milliseconds, number, scaled, seconds, unknown};
 
 /// Added to all times: the first request may have begun before the time zero.
 const EARLIER: u64 = 1 << 42;
@@ -21,6 +23,8 @@ const EARLIER: u64 = 1 << 42;
 pub(crate) struct Biosnoop {
     /// The columns behind the process, in their order.
     columns: Vec<Column>,
+    /// The words of the line at hand: where they begin and end.
+    words: Vec<(usize, usize)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,11 +78,12 @@ impl Biosnoop {
 }
 
 impl Parse for Biosnoop {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = Row;
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if is_header(line) {
             self.set_columns(line)?;
-            rows.skip("column names");
-            return Ok(());
+            return Ok(Parsed::Skip("column names"));
         }
         let wrong = || RowError::Fields { wanted: self.columns.len() + 3 };
         if self.columns.is_empty() {
@@ -86,15 +91,17 @@ impl Parse for Biosnoop {
         }
         let (mut disk, mut letter, mut sector, mut bytes, mut latency) =
             (&b""[..], &b""[..], &b""[..], &b""[..], &b""[..]);
-        let mut rest = line.trim_ascii();
-        let mut last = || {
-            let start = rest.iter().rposition(u8::is_ascii_whitespace)?;
-            let word = &rest[start + 1..];
-            rest = rest[..start].trim_ascii_end();
-            Some(word)
-        };
-        for column in self.columns.iter().rev() {
-            let word = last().ok_or_else(wrong)?;
+        self.words.clear();
+        let mut words = Words::<false>::of(line);
+        while let Some(word) = words.next() {
+            let end = line.len() - words.rest().len();
+            self.words.push((end - word.text.len(), end));
+        }
+        // The name of the process is between the first word and the last ones, and may be empty.
+        let pid = self.words.len().checked_sub(self.columns.len() + 1).filter(|place| *place > 0);
+        let pid = pid.ok_or_else(wrong)?;
+        for (column, (start, end)) in self.columns.iter().zip(&self.words[pid + 1..]) {
+            let word = &line[*start..*end];
             match column {
                 Column::Disk => disk = word,
                 Column::Letter => letter = word,
@@ -104,10 +111,10 @@ impl Parse for Biosnoop {
                 Column::Other => {}
             }
         }
-        let pid = last().ok_or_else(wrong)?;
+        let word = |place: usize| &line[self.words[place].0..self.words[place].1];
+        let process = line[self.words[0].1..self.words[pid].0].trim_ascii();
+        let (time, pid) = (word(0), word(pid));
         number("PID", pid)?;
-        let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
-        let (time, process) = (&rest[..end], rest[end..].trim_ascii());
         let bytes = number("BYTES", bytes)?;
         let latency = milliseconds("LAT(ms)", latency)?;
         let ended = seconds("TIME(s)", time)?.saturating_add(EARLIER);
@@ -115,12 +122,11 @@ impl Parse for Biosnoop {
             if bytes > 0 || !letter.first().is_some_and(|letter| b"RWDFNZ".contains(letter)) {
                 return Err(unknown("T", letter, "is not the name of an operation"));
             }
-            rows.skip("commands without bytes");
-            return Ok(());
+            return Ok(Parsed::Skip("commands without bytes"));
         };
         let is_flush = kind == EventKind::Flush;
-        let device = rows.device(disk)?;
-        rows.push(Row {
+        let device = notes.device(disk)?;
+        Ok(Parsed::Content(Row {
             time: ended.checked_sub(latency).ok_or(RowError::TooLong { time: latency })?,
             device,
             kind,
@@ -129,6 +135,6 @@ impl Parse for Biosnoop {
             latency: Some(Nanos(latency)),
             process: Comm::new(process),
             error: 0,
-        })
+        }))
     }
 }

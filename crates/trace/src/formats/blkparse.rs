@@ -11,13 +11,15 @@
 //! are in this form: their README lists these fields.
 
 use trimtab_core::SECTOR;
-use trimtab_core::trace::{Comm, EventKind, operation};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, operation};
 
 use super::partitions::{self, Remap, numbers};
 use super::requests::{Action, Requests, Step};
 use crate::error::RowError;
+use crate::parse::{Content, Notes, Parse, Parsed};
 use crate::rows::Rows;
-use crate::text::{Parse, number, scaled, unknown};
+use crate::scan::{Cursor, Field, Words};
+use crate::text::{number, scaled, unknown};
 
 /// The name under which commands that are no events are counted.
 pub(super) const OTHER_COMMANDS: &str = "commands that are no reads, writes, discards or flushes";
@@ -26,7 +28,6 @@ pub(super) const OTHER_STEPS: &str = "other steps and messages";
 
 #[derive(Default)]
 pub(crate) struct Blkparse {
-    requests: Requests,
     /// Totals were read since the last line of a run.
     totals: bool,
     /// The time at which the run began whose lines are read, and the latest time.
@@ -36,63 +37,142 @@ pub(crate) struct Blkparse {
     device: Vec<u8>,
 }
 
+/// The content of a line with a step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line {
+    /// The line is the first of another run.
+    begins_run: bool,
+    entry: Entry,
+}
+
+/// A step, in the numbers of this crate.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Entry {
+    Step(Step),
+    /// A remap, and the device that was traced with its numbers; none if it says nothing about partitions.
+    Remap(Option<(Remap, DeviceIndex, (u32, u32))>),
+    /// Nothing; the name under which it is counted.
+    Skip(&'static str),
+}
+
 impl Parse for Blkparse {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
-        let mut words = Words(line);
-        let device = words.next()?;
+    type Content = Line;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Line>> {
+        if self.totals || self.device.is_empty() {
+            return None;
+        }
+        line.text(&self.device)?;
+        line.spaces()?;
+        let _cpu = line.number()?;
+        line.spaces()?;
+        let mut stamp = *line;
+        let (time, decimals) = match stamp.seconds() {
+            Some(time) => time,
+            None => {
+                stamp = *line;
+                let _sequence = stamp.number()?;
+                stamp.spaces()?;
+                stamp.seconds()?
+            }
+        };
+        *line = stamp;
+        line.spaces()?;
+        let time = time.checked_add(self.run_began).filter(|_| decimals == 9)?;
+        let pid = u32::try_from(line.number()?).ok()?;
+        line.spaces()?;
+        let action = line.word()?;
+        let entry = match action_of(action) {
+            Some(action) => {
+                line.spaces()?;
+                Entry::Step(quick_step(line, time, pid, action, notes.known(&self.device)?)?)
+            }
+            None if action == REMAP => return None,
+            None => {
+                line.before(b'\n')?;
+                Entry::Skip(OTHER_STEPS)
+            }
+        };
+        self.latest = self.latest.max(time);
+        Some(Parsed::Content(Line { begins_run: false, entry }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Line>, RowError> {
+        let mut words = Words::of(line);
+        let device = next(&mut words)?.text;
         if device != self.device && !is_device(device) {
             if !is_total(line) {
                 return Err(unknown("device", device, "is no major and minor number"));
             }
             // A file name that was read first is no total.
             self.totals |= self.latest > 0 || !line.starts_with(b"Input file");
-            rows.skip("lines of totals");
-            return Ok(());
+            return Ok(Parsed::Skip("lines of totals"));
         }
-        if std::mem::take(&mut self.totals) {
-            self.requests.end(rows)?;
-            self.requests = Requests::default();
+        let begins_run = std::mem::take(&mut self.totals);
+        if begins_run {
             self.run_began = self.latest;
-            rows.gap(format!(
-                "the output of another run begins at line {}: its times are counted on from the end of the run before",
-                rows.counts.records
-            ));
         }
         if device != self.device {
             self.device.clear();
             self.device.extend_from_slice(device);
         }
-        let _cpu = words.next()?;
-        let mut time = words.next()?;
-        if memchr::memchr(b'.', time).is_none() {
-            time = words.next()?;
+        let _cpu = next(&mut words)?;
+        let mut time = next(&mut words)?;
+        if memchr::memchr(b'.', time.text).is_none() {
+            time = next(&mut words)?;
         }
-        let time = nanoseconds(time)?.checked_add(self.run_began);
-        let time = time.ok_or(RowError::TooLong { time: u64::MAX })?;
+        let Some(time) = nanoseconds(time.text)?.checked_add(self.run_began) else {
+            return Err(RowError::TooLong { time: u64::MAX });
+        };
         self.latest = self.latest.max(time);
-        let pid = words.next()?;
-        let text = StepText { device, time, pid: pid_of(pid), action: words.next()?, rest: words.0 };
-        text.take(&mut self.requests, rows)
-    }
-
-    fn end(&mut self, rows: &mut Rows) -> Result<(), RowError> {
-        partitions::name_gaps(rows);
-        self.requests.end(rows)
+        let pid = pid_of(next(&mut words)?);
+        let text = StepText { device, time, pid, action: next(&mut words)?.text, words };
+        Ok(Parsed::Content(Line { begins_run, entry: text.entry(notes)? }))
     }
 }
 
-/// The words of a line that were not read yet.
-pub(super) struct Words<'a>(pub(super) &'a [u8]);
+impl Content for Line {
+    type State = Requests;
 
-impl<'a> Words<'a> {
-    #[inline]
-    pub(super) fn next(&mut self) -> Result<&'a [u8], RowError> {
-        let begin = self.0.iter().position(|byte| *byte > b' ').ok_or(RowError::Fields { wanted: 7 })?;
-        let text = &self.0[begin..];
-        let end = text.iter().position(|byte| *byte <= b' ').unwrap_or(text.len());
-        self.0 = &text[end..];
-        Ok(&text[..end])
+    fn take(&self, requests: &mut Requests, rows: &mut Rows) -> Result<(), RowError> {
+        if self.begins_run {
+            requests.end(rows)?;
+            *requests = Requests::default();
+            rows.gap(format!(
+                "the output of another run begins at line {}: its times are counted on from the end of the run before",
+                rows.counts.records
+            ));
+        }
+        self.entry.take(requests, rows)
     }
+
+    fn end(requests: &mut Requests, rows: &mut Rows) -> Result<(), RowError> {
+        partitions::name_gaps(rows);
+        requests.end(rows)
+    }
+}
+
+impl Entry {
+    pub(super) fn take(&self, requests: &mut Requests, rows: &mut Rows) -> Result<(), RowError> {
+        match self {
+            Self::Step(step) => return requests.step(step, rows),
+            Self::Remap(remap) => {
+                rows.skip("remaps");
+                if let Some((remap, device, traced)) = remap {
+                    remap.take(*traced, *device, rows)?;
+                }
+            }
+            Self::Skip(what) => rows.skip(what),
+        }
+        Ok(())
+    }
+}
+
+/// Returns the next word of a line that needs one more.
+#[inline(always)]
+pub(super) fn next<'a>(words: &mut Words<'a>) -> Result<Field<'a>, RowError> {
+    let Some(word) = words.next() else { return Err(RowError::Fields { wanted: 7 }) };
+    Ok(word)
 }
 
 /// A step as blkparse and the `blk` tracer write it.
@@ -102,96 +182,121 @@ pub(super) struct StepText<'a> {
     pub(super) time: u64,
     pub(super) pid: u32,
     pub(super) action: &'a [u8],
-    /// The letters of the operation, and what follows.
-    pub(super) rest: &'a [u8],
+    /// The letters of the operation, and the words behind them.
+    pub(super) words: Words<'a>,
 }
 
 impl StepText<'_> {
-    pub(super) fn take(&self, requests: &mut Requests, rows: &mut Rows) -> Result<(), RowError> {
-        let action = match self.action {
-            b"Q" => Action::Queue,
-            b"X" => Action::Split,
-            b"M" | b"F" => Action::Merge,
-            b"D" => Action::Issue,
-            b"R" => Action::Requeue,
-            b"C" => Action::Complete,
-            b"A" => return self.remap(rows),
-            _ => {
-                rows.skip(OTHER_STEPS);
-                return Ok(());
-            }
-        };
-        let mut words = Words(self.rest);
-        let rwbs = words.next()?;
-        let (mut start, mut length, mut behind) = (0, 0, words.0);
+    pub(super) fn entry(self, notes: &mut Notes) -> Result<Entry, RowError> {
+        if self.action == REMAP {
+            return self.remap(notes);
+        }
+        let Some(action) = action_of(self.action) else { return Ok(Entry::Skip(OTHER_STEPS)) };
+        let mut words = self.words.clone();
+        let rwbs = next(&mut words)?.text;
+        let (mut start, mut length, mut behind) = (0, 0, words.rest());
         let mut is_command = false;
-        if let Ok(word) = words.next()
-            && !word.starts_with(b"[")
+        if let Some(word) = words.next()
+            && !word.text.starts_with(b"[")
         {
-            is_command = word.starts_with(b"(") && is_payload(behind);
-            if !word.starts_with(b"(") {
-                start = number("sector", word)?;
-                behind = words.0;
-                match words.next() {
-                    Ok(b"+") => length = number("sectors", words.next()?)?,
-                    Ok(b"/") => {
-                        let past = number("sector", words.next()?)?;
+            is_command = word.text.starts_with(b"(") && is_payload(behind);
+            if !word.text.starts_with(b"(") {
+                start = word.number("sector")?;
+                behind = words.rest();
+                let separator = words.next().map(|word| word.text);
+                match separator {
+                    Some(b"+") => length = next(&mut words)?.number("sectors")?,
+                    Some(b"/") => {
+                        let past = next(&mut words)?.number("sector")?;
                         length = past
                             .checked_sub(start)
-                            .ok_or_else(|| unknown("sector", self.rest, "is split before it"))?;
+                            .ok_or_else(|| unknown("sector", self.words.rest(), "is split before it"))?;
                     }
-                    _ => {
-                        is_command = is_payload(behind);
-                        words = Words(behind);
-                    }
+                    _ => is_command = is_payload(behind),
                 }
-                behind = words.0;
+                if matches!(separator, Some(b"+" | b"/")) {
+                    behind = words.rest();
+                }
             }
         }
         let Some(kind) = kind_of(rwbs, length).filter(|_| !is_command) else {
-            rows.skip(OTHER_COMMANDS);
-            return Ok(());
+            return Ok(Entry::Skip(OTHER_COMMANDS));
         };
         let complete = action == Action::Complete;
         let bracket = bracket(behind);
-        let step = Step {
+        Ok(Entry::Step(Step {
             action,
             time: self.time,
-            device: rows.device(self.device)?,
+            device: notes.device(self.device)?,
             kind,
             start: if kind == EventKind::Flush { 0 } else { scaled("sector", start, SECTOR.0)? },
             length: scaled("sectors", length, SECTOR.0)?,
             pid: self.pid,
             process: if complete { Comm::default() } else { process(bracket) },
             error: if complete { errno(bracket)? } else { 0 },
-        };
-        requests.step(&step, rows)
+        }))
     }
 
     /// A remap says where a partition begins: `sector + sectors <- (major,minor) sector`.
-    fn remap(&self, rows: &mut Rows) -> Result<(), RowError> {
-        rows.skip("remaps");
-        let mut words = Words(self.rest);
-        let [_rwbs, to, plus, _sectors, arrow, from_device, from] = [
-            words.next()?,
-            words.next()?,
-            words.next()?,
-            words.next()?,
-            words.next()?,
-            words.next()?,
-            words.next()?,
-        ];
-        let from_device = from_device.strip_prefix(b"(").and_then(|rest| rest.strip_suffix(b")"));
+    fn remap(self, notes: &mut Notes) -> Result<Entry, RowError> {
+        let mut words = self.words;
+        let mut next = || next(&mut words);
+        let [_rwbs, to, plus, _sectors, arrow, from_device, from] =
+            [next()?, next()?, next()?, next()?, next()?, next()?, next()?];
+        let from_device = from_device.text.strip_prefix(b"(").and_then(|rest| rest.strip_suffix(b")"));
         let (Some(from_device), Some(traced)) = (from_device.and_then(numbers), numbers(self.device)) else {
-            return Ok(());
+            return Ok(Entry::Remap(None));
         };
-        if plus != b"+" || arrow != b"<-" {
-            return Ok(());
+        if plus.text != b"+" || arrow.text != b"<-" {
+            return Ok(Entry::Remap(None));
         }
-        let (sector, from_sector) = (number("sector", to)?, number("sector", from)?);
-        let device = rows.device(self.device)?;
-        Remap { from: from_device, from_sector, sector }.take(traced, device, rows)
+        let (sector, from_sector) = (to.number("sector")?, from.number("sector")?);
+        let device = notes.device(self.device)?;
+        Ok(Entry::Remap(Some((Remap { from: from_device, from_sector, sector }, device, traced))))
     }
+}
+
+/// The action of a remap.
+const REMAP: &[u8] = b"A";
+
+/// Returns the step that an action is; none for others, and for remaps.
+#[inline]
+const fn action_of(action: &[u8]) -> Option<Action> {
+    Some(match action {
+        b"Q" => Action::Queue,
+        b"X" => Action::Split,
+        b"M" | b"F" => Action::Merge,
+        b"D" => Action::Issue,
+        b"R" => Action::Requeue,
+        b"C" => Action::Complete,
+        _ => return None,
+    })
+}
+
+/// Parses `rwbs sector + sectors [process or error]`, and the end of the line.
+#[inline]
+fn quick_step(line: &mut Cursor, time: u64, pid: u32, action: Action, device: DeviceIndex) -> Option<Step> {
+    let rwbs = line.word()?;
+    line.spaces()?;
+    let sector = line.number()?;
+    line.text(b" + ")?;
+    let length = line.number()?.checked_mul(SECTOR.0)?;
+    line.text(b" [")?;
+    let bracket = line.until(b'\n')?.strip_suffix(b"]")?;
+    let kind = kind_of(rwbs, length)?;
+    let complete = action == Action::Complete;
+    (!complete || bracket == b"0").then_some(())?;
+    Some(Step {
+        action,
+        time,
+        device,
+        kind,
+        start: if kind == EventKind::Flush { 0 } else { sector.checked_mul(SECTOR.0)? },
+        length,
+        pid,
+        process: if complete { Comm::default() } else { process(bracket) },
+        error: 0,
+    })
 }
 
 /// Whether a text begins with the bytes of a command in parentheses, rather than with a time.
@@ -203,12 +308,11 @@ fn is_payload(text: &[u8]) -> bool {
 
 /// Returns true if a line of a file shows this format.
 pub(crate) fn is_line(line: &[u8]) -> bool {
-    let mut words = Words(line);
-    let is_number = |text: &[u8]| number("", text).is_ok();
+    let mut words = <Words>::of(line);
     let mut next = || words.next().unwrap_or_default();
     let (device, cpu, time) = (next(), next(), next());
-    let time = if is_number(time) { next() } else { time };
-    is_device(device) && is_number(cpu) && nanoseconds(time).is_ok()
+    let time = if time.is_number() { next() } else { time };
+    is_device(device.text) && cpu.is_number() && nanoseconds(time.text).is_ok()
 }
 
 /// Whether a word is `major,minor`.
@@ -282,8 +386,8 @@ pub(super) fn errno(text: &[u8]) -> Result<u16, RowError> {
 }
 
 /// The number of a task; 0 for what is no number.
-pub(super) fn pid_of(text: &[u8]) -> u32 {
-    number("pid", text).ok().and_then(|pid| u32::try_from(pid).ok()).unwrap_or_default()
+pub(super) fn pid_of(word: Field) -> u32 {
+    word.number("pid").ok().and_then(|pid| u32::try_from(pid).ok()).unwrap_or_default()
 }
 
 fn nanoseconds(time: &[u8]) -> Result<u64, RowError> {

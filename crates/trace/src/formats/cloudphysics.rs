@@ -10,8 +10,10 @@ use trimtab_core::trace::{Comm, EventKind};
 
 use super::vscsi;
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, fields, number, scaled, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, fields};
+use crate::text::{scaled, unknown};
 
 #[derive(Default)]
 pub(crate) struct CloudPhysics {
@@ -23,11 +25,43 @@ pub(crate) struct CloudPhysics {
 const LIBCACHESIM: &[u8] = b"version,time,op,size,lbn";
 
 impl Parse for CloudPhysics {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        if self.is_libcachesim {
+            line.until(b',')?;
+        }
+        let microseconds = line.number_and(b',')?;
+        let (kind, sector, length);
+        if self.is_libcachesim {
+            kind = vscsi::kind_of(u16::try_from(line.number_and(b',')?).ok()?)?;
+            (length, sector) = (line.number_and(b',')?, line.number_and(b'\n')?);
+        } else {
+            sector = line.number_and(b',')?;
+            kind = match line.until(b',')? {
+                b"r" | b"R" => EventKind::Read,
+                b"w" | b"W" => EventKind::Write,
+                _ => return None,
+            };
+            length = line.number_and(b'\n')?;
+        }
+        let is_flush = kind == EventKind::Flush;
+        Some(Parsed::Content(Row {
+            time: microseconds.checked_mul(1000)?,
+            device: notes.known(b"disk")?,
+            kind,
+            start: if is_flush { 0 } else { sector.checked_mul(512)? },
+            length: if is_flush { 0 } else { length },
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if is_libcachesim(line) {
             self.is_libcachesim = true;
-            rows.skip("column names");
-            return Ok(());
+            return Ok(Parsed::Skip("column names"));
         }
         let [timestamp, lba, op, size] = if self.is_libcachesim {
             let [_version, timestamp, op, size, lbn] = fields(line, b',')?;
@@ -35,35 +69,33 @@ impl Parse for CloudPhysics {
         } else {
             fields(line, b',')?
         };
-        if timestamp == b"ts" || timestamp == b"timestamp" {
-            rows.skip("column names");
-            return Ok(());
+        if matches!(timestamp.text, b"ts" | b"timestamp") {
+            return Ok(Parsed::Skip("column names"));
         }
-        let kind = match op {
+        let kind = match op.text {
             b"r" | b"R" => EventKind::Read,
             b"w" | b"W" => EventKind::Write,
             _ if self.is_libcachesim => {
-                let opcode = u16::try_from(number("op", op)?).unwrap_or(u16::MAX);
+                let opcode = u16::try_from(op.number("op")?).unwrap_or(u16::MAX);
                 let Some(kind) = vscsi::kind_of(opcode) else {
-                    rows.skip(vscsi::other(opcode));
-                    return Ok(());
+                    return Ok(Parsed::Skip(vscsi::other(opcode)));
                 };
                 kind
             }
-            _ => return Err(unknown("op", op, "is neither r nor w")),
+            _ => return Err(unknown("op", op.text, "is neither r nor w")),
         };
         let is_flush = kind == EventKind::Flush;
-        let device = rows.device(b"disk")?;
-        rows.push(Row {
-            time: scaled("timestamp", number("timestamp", timestamp)?, 1000)?,
+        let device = notes.device(b"disk")?;
+        Ok(Parsed::Content(Row {
+            time: scaled("timestamp", timestamp.number("timestamp")?, 1000)?,
             device,
             kind,
-            start: if is_flush { 0 } else { scaled("lba", number("lba", lba)?, 512)? },
-            length: if is_flush { 0 } else { number("size", size)? },
+            start: if is_flush { 0 } else { scaled("lba", lba.number("lba")?, 512)? },
+            length: if is_flush { 0 } else { size.number("size")? },
             latency: None,
             process: Comm::default(),
             error: 0,
-        })
+        }))
     }
 }
 

@@ -8,8 +8,10 @@
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, fields, number, scaled, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, Words, fields};
+use crate::text::{scaled, unknown};
 
 /// The version of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,53 +34,81 @@ impl Fio {
 }
 
 impl Parse for Fio {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        if self.version != Version::Three {
+            return None;
+        }
+        let microseconds = line.number_and(b' ')?;
+        let file = line.word()?;
+        line.byte(b' ')?;
+        let kind = match line.word()? {
+            b"read" => EventKind::Read,
+            b"write" => EventKind::Write,
+            b"trim" => EventKind::Discard,
+            _ => return None,
+        };
+        line.byte(b' ')?;
+        let (start, length) = (line.number_and(b' ')?, line.number_and(b'\n')?);
+        Some(Parsed::Content(Row {
+            time: microseconds.checked_mul(1000)?,
+            device: notes.known(file)?,
+            kind,
+            start,
+            length,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if self.version == Version::One {
             let [rw, offset, length] = fields(line, b',')?;
-            let kind = match rw {
+            let kind = match rw.text {
                 b"0" => EventKind::Read,
                 b"1" => EventKind::Write,
-                _ => return Err(unknown("rw", rw, "is neither 0 nor 1")),
+                _ => return Err(unknown("rw", rw.text, "is neither 0 nor 1")),
             };
-            return push(rows, 0, b"file", kind, number("offset", offset)?, number("length", length)?);
+            return request(notes, 0, b"file", kind, offset.number("offset")?, length.number("length")?);
         }
         if line.starts_with(b"fio version") {
-            rows.skip("version lines");
-            return Ok(());
+            return Ok(Parsed::Skip("version lines"));
         }
-        let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        let mut next = || words.next().ok_or(RowError::Fields { wanted: 2 });
+        let mut words = Words::<false>::of(line);
+        let mut next = || {
+            let Some(word) = words.next() else { return Err(RowError::Fields { wanted: 2 }) };
+            Ok(word)
+        };
         let time = match self.version {
-            Version::Three => number("timestamp", next()?)?,
+            Version::Three => next()?.number("timestamp")?,
             _ => self.waited,
         };
-        let (file, action) = (next()?, next()?);
+        let (file, action) = (next()?.text, next()?.text);
         let kind = match action {
             b"read" => EventKind::Read,
             b"write" => EventKind::Write,
             b"trim" => EventKind::Discard,
             b"sync" | b"datasync" => EventKind::Flush,
             b"wait" if self.version == Version::Two => {
-                let more = number("offset", next()?)?;
+                let more = next()?.number("offset")?;
                 self.waited = self.waited.checked_add(more).ok_or_else(|| too_long(more))?;
-                rows.skip("waits");
-                return Ok(());
+                return Ok(Parsed::Skip("waits"));
             }
             b"add" | b"open" | b"close" => {
-                rows.skip("file actions");
-                return Ok(());
+                return Ok(Parsed::Skip("file actions"));
             }
             b"sync_file_range" => {
-                rows.skip("partial syncs");
-                return Ok(());
+                return Ok(Parsed::Skip("partial syncs"));
             }
             _ => return Err(unknown("action", action, "fio has no action of")),
         };
         if kind == EventKind::Flush {
-            return push(rows, time, file, kind, 0, 0);
+            return request(notes, time, file, kind, 0, 0);
         }
-        let (offset, length) = (number("offset", next()?)?, number("length", next()?)?);
-        push(rows, time, file, kind, offset, length)
+        let (offset, length) = (next()?.number("offset")?, next()?.number("length")?);
+        request(notes, time, file, kind, offset, length)
     }
 }
 
@@ -86,14 +116,23 @@ fn too_long(waited: u64) -> RowError {
     unknown("offset", waited.to_string().as_bytes(), "is too long to wait")
 }
 
-fn push(
-    rows: &mut Rows,
+fn request(
+    notes: &mut Notes,
     microseconds: u64,
     file: &[u8],
     kind: EventKind,
     start: u64,
     length: u64,
-) -> Result<(), RowError> {
-    let (time, device) = (scaled("timestamp", microseconds, 1000)?, rows.device(file)?);
-    rows.push(Row { time, device, kind, start, length, latency: None, process: Comm::default(), error: 0 })
+) -> Result<Parsed<Row>, RowError> {
+    let (time, device) = (scaled("timestamp", microseconds, 1000)?, notes.device(file)?);
+    Ok(Parsed::Content(Row {
+        time,
+        device,
+        kind,
+        start,
+        length,
+        latency: None,
+        process: Comm::default(),
+        error: 0,
+    }))
 }

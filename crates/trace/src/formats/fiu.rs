@@ -9,8 +9,9 @@
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, number, scaled, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::text::{number, scaled, unknown};
 
 /// The fields that a line has; a process's name with spaces in it adds more.
 const FIELDS: usize = 9;
@@ -47,7 +48,9 @@ impl<'a> Line<'a> {
 }
 
 impl Parse for Fiu {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = Row;
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let line = Line::split(line.trim_ascii())?;
         let kind = match line.kind {
             b"R" => EventKind::Read,
@@ -58,8 +61,8 @@ impl Parse for Fiu {
         self.device.extend_from_slice(line.number[0]);
         self.device.push(b',');
         self.device.extend_from_slice(line.number[1]);
-        let device = rows.device(&self.device)?;
-        rows.push(Row {
+        let device = notes.device(&self.device)?;
+        Ok(Parsed::Content(Row {
             time: number("ts", line.time)?,
             device,
             kind,
@@ -68,7 +71,7 @@ impl Parse for Fiu {
             latency: None,
             process: Comm::new(line.process),
             error: 0,
-        })
+        }))
     }
 }
 

@@ -11,12 +11,14 @@
 
 use trimtab_core::trace::{Comm, EventKind};
 
-use super::blkparse::{self, Blkparse, OTHER_COMMANDS, StepText, Words, errno, is_device, kind_of, pid_of};
+use super::blkparse::{self, Blkparse, Entry, OTHER_COMMANDS, StepText, errno, is_device, kind_of};
 use super::mmc::{self, Mmc};
 use super::requests::{Action, Requests, Step};
 use crate::error::RowError;
+use crate::parse::{Content, Notes, Parse, Parsed};
 use crate::rows::Rows;
-use crate::text::{Parse, number, scaled, seconds, unknown};
+use crate::scan::{Cursor, Field, Words};
+use crate::text::{number, scaled, seconds, unknown};
 
 /// The most lines that atrace writes before the trace.
 const MOST_BEFORE: u64 = 16;
@@ -30,45 +32,84 @@ enum Layer {
 
 #[derive(Default)]
 pub(crate) struct Ftrace {
-    requests: Requests,
     layer: Option<Layer>,
     mmc: Mmc,
-    /// Reads lines of the `blk` tracer with `blk_classic`.
+    /// Parses lines of the `blk` tracer with `blk_classic`.
     classic: Blkparse,
+}
+
+/// The content of a line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Line {
+    /// An event of a request.
+    Step(Step),
+    /// A line of the `blk` tracer.
+    Tracer(Entry),
+    /// One with `blk_classic`.
+    Classic(blkparse::Line),
+    /// The kernel dropped as many events.
+    Lost(u64),
+}
+
+/// The requests under way.
+#[derive(Default)]
+pub(crate) struct State {
+    requests: Requests,
+    /// Those of lines with `blk_classic`.
+    classic: Requests,
     /// Whether it has lines of the `blk` tracer.
     has_tracer: bool,
 }
 
 /// A line with an event.
 pub(super) struct Event<'a> {
-    pub(super) process: &'a [u8],
-    pid: u32,
+    /// The text before the processor.
+    before: &'a [u8],
     /// Nanoseconds.
     pub(super) time: u64,
     /// The event's name; empty in lines of the `blk` tracer.
     pub(super) name: &'a [u8],
-    pub(super) text: &'a [u8],
+    /// The words behind the name.
+    words: Words<'a>,
 }
 
 impl<'a> Event<'a> {
     /// The event in a line; none if the line has another shape.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let (before, after) = split_at_processor(line)?;
-        let mut words = Words(after);
-        let mut stamp = words.next().ok()?;
+        let mut words = Words::of(after);
+        let mut stamp = words.next()?.text;
         if !is_stamp(stamp) {
-            stamp = words.next().ok().filter(|word| is_stamp(word))?;
+            stamp = words.next()?.text;
+            if !is_stamp(stamp) {
+                return None;
+            }
         }
         let time = seconds("time", &stamp[..stamp.len() - 1]).ok()?;
-        let text = words.0.trim_ascii();
-        let (process, pid) = process_of(before);
-        let name = words.next().ok()?;
-        if is_device(name) {
-            return Some(Self { process, pid, time, name: &[], text });
+        let before_name = words.clone();
+        let name = words.next()?.text;
+        match name.strip_suffix(b":") {
+            Some(name) => {
+                let name = memchr::memrchr(b':', name).map_or(name, |colon| &name[colon + 1..]);
+                Some(Self { before, time, name, words })
+            }
+            None => is_device(name).then_some(Self { before, time, name: &[], words: before_name }),
         }
-        let name = name.strip_suffix(b":")?;
-        let name = name.rsplit(|byte| *byte == b':').next()?;
-        Some(Self { process, pid, time, name, text: words.0.trim_ascii() })
+    }
+
+    /// Returns the name of the process.
+    pub(super) fn process(&self) -> &'a [u8] {
+        process_of(self.before).0
+    }
+
+    /// Returns the number of the task.
+    fn pid(&self) -> u32 {
+        process_of(self.before).1
+    }
+
+    /// Returns the text behind the name.
+    pub(super) fn text(&self) -> &'a [u8] {
+        self.words.rest().trim_ascii()
     }
 }
 
@@ -78,21 +119,24 @@ fn is_stamp(word: &[u8]) -> bool {
 
 /// Splits a line at `[cpu]`.
 fn split_at_processor(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    memchr::memchr_iter(b'[', line).find_map(|open| {
-        let rest = &line[open + 1..];
-        let close = memchr::memchr(b']', rest)?;
-        let is_processor = close > 0 && close < 6 && rest[..close].iter().all(u8::is_ascii_digit);
-        is_processor.then(|| (&line[..open], &rest[close + 1..]))
-    })
+    let mut start = 0;
+    while let Some(open) = memchr::memchr(b'[', &line[start..]) {
+        let before = &line[..start + open];
+        start += open + 1;
+        let rest = &line[start..];
+        let digits = rest.iter().take(6).take_while(|byte| byte.is_ascii_digit()).count();
+        if (1..6).contains(&digits) && rest.get(digits) == Some(&b']') {
+            return Some((before, &rest[digits + 1..]));
+        }
+    }
+    None
 }
 
 /// The name and the number in `process-pid`, `process-pid (group)` and `process pid`; no name in `<...>`.
 pub(super) fn process_of(before: &[u8]) -> (&[u8], u32) {
     let before = before.trim_ascii();
-    let before = match memchr::memrchr(b'(', before) {
-        Some(group) if before.ends_with(b")") => before[..group].trim_ascii(),
-        _ => before,
-    };
+    let group = if before.ends_with(b")") { memchr::memrchr(b'(', before) } else { None };
+    let before = group.map_or(before, |group| before[..group].trim_ascii());
     let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     let (name, pid) = before.split_at(before.len() - digits);
     let name = match name {
@@ -100,84 +144,120 @@ pub(super) fn process_of(before: &[u8]) -> (&[u8], u32) {
         [.., b' ' | b'\t'] => name.trim_ascii_end(),
         _ => before,
     };
-    (if name == b"<...>" { &[] } else { name }, pid_of(pid))
+    let pid = number("pid", pid).ok().and_then(|pid| u32::try_from(pid).ok());
+    (if name == b"<...>" { &[] } else { name }, pid.unwrap_or_default())
 }
 
 impl Parse for Ftrace {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = Line;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Line>> {
+        if self.layer != Some(Layer::Block) || line.rest().first() == Some(&b'#') {
+            return None;
+        }
+        line.before(b'[')?;
+        let before = line.rest().len();
+        line.number_and(b']')?;
+        (before - line.rest().len() <= 6).then_some(())?;
+        line.spaces()?;
+        if !line.is_at_digit() {
+            let flags = line.word()?;
+            (!flags.ends_with(b":")).then_some(())?;
+            line.spaces()?;
+        }
+        let (time, _) = line.seconds()?;
+        line.byte(b':')?;
+        line.spaces()?;
+        let name = line.word()?.strip_suffix(b":")?;
+        let action = action_of(name.strip_prefix(b"block:").unwrap_or(name))?;
+        line.spaces()?;
+        let step = quick_step(line, time, action, notes)?;
+        Some(Parsed::Content(Line::Step(step)))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Line>, RowError> {
         if line.starts_with(b"#") {
-            rows.skip("comments");
-            return Ok(());
+            return Ok(Parsed::Skip("comments"));
         }
         if let Some(lost) = lost(line) {
-            rows.header.lost = rows.header.lost.saturating_add(lost);
-            rows.skip("lines about lost events");
-            self.requests.give_up();
-            return Ok(());
+            return Ok(Parsed::Content(Line::Lost(lost)));
         }
         let Some(event) = Event::parse(line) else {
-            return self.other_line(line, rows);
+            return self.other_line(line, notes);
         };
         if event.name.is_empty() {
-            self.has_tracer = true;
-            let mut words = Words(event.text);
-            let (device, action) = (words.next()?, words.next()?);
-            let text = StepText { device, time: event.time, pid: event.pid, action, rest: words.0 };
-            return text.take(&mut self.requests, rows);
+            let mut words = event.words.clone();
+            let mut next = || blkparse::next(&mut words);
+            let (device, action) = (next()?.text, next()?.text);
+            let text = StepText { device, time: event.time, pid: event.pid(), action, words };
+            return Ok(Parsed::Content(Line::Tracer(text.entry(notes)?)));
         }
-        let layer = match action_of(event.name) {
+        let action = action_of(event.name);
+        let layer = match action {
             Some(_) => Layer::Block,
             None if mmc::is_event(event.name) => Layer::Mmc,
-            None => {
-                rows.skip("other events");
-                return Ok(());
-            }
+            None => return Ok(Parsed::Skip("other events")),
         };
         if *self.layer.get_or_insert(layer) != layer {
-            rows.skip("events of another layer for the same requests");
-            return Ok(());
+            return Ok(Parsed::Skip("events of another layer for the same requests"));
         }
-        let step = match action_of(event.name) {
-            Some(action) => block_step(&event, action, rows)?,
-            None => self.mmc.step(&event, rows)?,
+        let step = match action {
+            Some(action) => block_step(&event, action, notes)?.ok_or(OTHER_COMMANDS),
+            None => self.mmc.step(&event, notes)?.ok_or(mmc::OTHER),
         };
-        match step {
-            Some(step) => self.requests.step(&step, rows),
-            None => Ok(()),
+        Ok(match step {
+            Ok(step) => Parsed::Content(Line::Step(step)),
+            Err(what) => Parsed::Skip(what),
+        })
+    }
+}
+
+impl Content for Line {
+    type State = State;
+
+    fn take(&self, state: &mut State, rows: &mut Rows) -> Result<(), RowError> {
+        state.has_tracer |= matches!(self, Self::Tracer(_) | Self::Classic(_));
+        match self {
+            Self::Step(step) => state.requests.step(step, rows),
+            Self::Tracer(entry) => entry.take(&mut state.requests, rows),
+            Self::Classic(line) => line.take(&mut state.classic, rows),
+            Self::Lost(lost) => {
+                rows.header.lost = rows.header.lost.saturating_add(*lost);
+                rows.skip("lines about lost events");
+                state.requests.give_up();
+                Ok(())
+            }
         }
     }
 
-    fn end(&mut self, rows: &mut Rows) -> Result<(), RowError> {
+    fn end(state: &mut State, rows: &mut Rows) -> Result<(), RowError> {
         // Events have the numbers and addresses of disks; the tracer is attached to one, or to a partition.
-        let classic = if self.has_tracer { self.classic.end(rows) } else { Ok(()) };
-        self.requests.end(rows).and(classic)
+        let classic = if state.has_tracer { blkparse::Line::end(&mut state.classic, rows) } else { Ok(()) };
+        state.requests.end(rows).and(classic)
     }
 }
 
 impl Ftrace {
-    /// Takes a line that is no event in ftrace's form.
-    fn other_line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    /// Parses a line that is no event in ftrace's form.
+    fn other_line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Line>, RowError> {
         let text = line.trim_ascii();
         if text.split(u8::is_ascii_whitespace).next().is_some_and(is_device) {
-            self.has_tracer = true;
-            return self.classic.line(line, rows);
+            return Ok(match self.classic.line(line, notes)? {
+                Parsed::Content(line) => Parsed::Content(Line::Classic(line)),
+                Parsed::Skip(what) => Parsed::Skip(what),
+            });
         }
         let is_header = ["cpus=", "version = "].iter().any(|begin| text.starts_with(begin.as_bytes()))
             || text.starts_with(b"CPU") && text.ends_with(b"is empty");
         if is_header {
-            rows.skip("lines about the recording");
+            Ok(Parsed::Skip("lines about the recording"))
         } else if is_call(line) {
-            rows.skip("lines of call chains");
-        } else if rows.counts.records <= MOST_BEFORE
-            && rows.counts.events == 0
-            && self.layer.is_none()
-            && is_prelude(text)
-        {
-            rows.skip("lines before the trace");
+            Ok(Parsed::Skip("lines of call chains"))
+        } else if notes.line <= MOST_BEFORE && self.layer.is_none() && is_prelude(text) {
+            Ok(Parsed::Skip("lines before the trace"))
         } else {
-            return Err(unknown("line", line, "is no event of ftrace"));
+            Err(unknown("line", line, "is no event of ftrace"))
         }
-        Ok(())
     }
 }
 
@@ -217,39 +297,79 @@ fn action_of(name: &[u8]) -> Option<Action> {
 }
 
 /// The step that a block event reports; none for other commands than reads, writes, discards and flushes.
-fn block_step(event: &Event, action: Action, rows: &mut Rows) -> Result<Option<Step>, RowError> {
-    let fields = |_| RowError::Fields { wanted: 5 };
-    let mut words = Words(event.text);
-    let (device, rwbs) = (words.next().map_err(fields)?, words.next().map_err(fields)?);
-    let (mut sector, mut separator) = (&b""[..], words.next().map_err(fields)?);
-    while !matches!(separator, b"+" | b"/") {
+fn block_step(event: &Event, action: Action, notes: &mut Notes) -> Result<Option<Step>, RowError> {
+    let mut words = event.words.clone();
+    let mut next = || {
+        let Some(word) = words.next() else { return Err(RowError::Fields { wanted: 5 }) };
+        Ok(word)
+    };
+    let (device, rwbs) = (next()?.text, next()?.text);
+    let (mut sector, mut separator) = (Field::default(), next()?);
+    while !matches!(separator.text, b"+" | b"/") {
         sector = separator;
-        separator = words.next().map_err(fields)?;
+        separator = next()?;
     }
-    let mut sectors = number("sectors", words.next().map_err(fields)?)?;
-    if separator == b"/" {
-        let past = sectors.checked_sub(number("sector", sector)?);
-        sectors = past.ok_or_else(|| unknown("sector", event.text, "is split before it"))?;
+    let mut sectors = next()?.number("sectors")?;
+    if separator.text == b"/" {
+        let past = sectors.checked_sub(sector.number("sector")?);
+        sectors = past.ok_or_else(|| unknown("sector", event.text(), "is split before it"))?;
     }
     let length = scaled("sectors", sectors, 512)?;
     let Some(kind) = kind_of(rwbs, length) else {
-        rows.skip(OTHER_COMMANDS);
         return Ok(None);
     };
-    let bracket = blkparse::bracket(words.0);
+    let bracket = blkparse::bracket(words.rest());
     let complete = action == Action::Complete;
     Ok(Some(Step {
         action,
         time: event.time,
-        device: rows.device(device)?,
+        device: notes.device(device)?,
         kind,
         // A flush names no address, or one that means nothing.
-        start: if kind == EventKind::Flush { 0 } else { scaled("sector", number("sector", sector)?, 512)? },
+        start: if kind == EventKind::Flush { 0 } else { scaled("sector", sector.number("sector")?, 512)? },
         length: if kind == EventKind::Flush { 0 } else { length },
-        pid: event.pid,
+        // Ranges of discards are put together by the task that queued them.
+        pid: if kind == EventKind::Discard { event.pid() } else { 0 },
         process: if complete { Comm::default() } else { blkparse::process(bracket) },
         error: if complete { errno(bracket)? } else { 0 },
     }))
+}
+
+/// Parses the fields of a block event, and the end of the line.
+#[inline]
+fn quick_step(line: &mut Cursor, time: u64, action: Action, notes: &mut Notes) -> Option<Step> {
+    let device = line.word()?;
+    line.spaces()?;
+    let rwbs = line.word()?;
+    line.spaces()?;
+    let mut sector = None;
+    while line.rest().first() != Some(&b'+') {
+        sector = if line.is_at_digit() { Some(line.number()?) } else { None };
+        if sector.is_none() {
+            (line.word()? != b"/").then_some(())?;
+        }
+        line.spaces()?;
+    }
+    line.text(b"+ ")?;
+    let length = line.number()?.checked_mul(512)?;
+    line.byte(b' ')?;
+    let bracket = blkparse::bracket(line.until(b'\n')?);
+    let kind = kind_of(rwbs, length)?;
+    let complete = action == Action::Complete;
+    // Discards need the task, too.
+    (kind != EventKind::Discard && (!complete || bracket == b"0")).then_some(())?;
+    let is_flush = kind == EventKind::Flush;
+    Some(Step {
+        action,
+        time,
+        device: notes.known(device)?,
+        kind,
+        start: if is_flush { 0 } else { sector?.checked_mul(512)? },
+        length: if is_flush { 0 } else { length },
+        pid: 0,
+        process: if complete { Comm::default() } else { blkparse::process(bracket) },
+        error: 0,
+    })
 }
 
 /// Returns true if the first line of a file shows this format.

@@ -8,8 +8,10 @@
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, number, scaled, seconds, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, Field, Words};
+use crate::text::{scaled, seconds, unknown};
 
 /// The bytes of a block.
 const BLOCK: u64 = 4096;
@@ -17,51 +19,76 @@ const BLOCK: u64 = 4096;
 pub(crate) struct Midas;
 
 /// Returns the four fields of a line that mean something.
-fn split(line: &[u8]) -> Result<[&[u8]; 4], RowError> {
+fn split(line: &[u8]) -> Result<[Field<'_>; 4], RowError> {
     let wrong = || RowError::Fields { wanted: 4 };
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = Words::<false>::of(line);
     let mut next = || words.next().ok_or_else(wrong);
     let four = [next()?, next()?, next()?, next()?];
     // The stream, and nothing after it.
-    if words.next().is_some_and(|stream| number("stream", stream).is_err()) || words.next().is_some() {
+    if words.next().is_some_and(|stream| stream.number("stream").is_err()) || words.next().is_some() {
         return Err(wrong());
     }
     Ok(four)
 }
 
 impl Parse for Midas {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        let (time, _) = line.seconds()?;
+        line.byte(b' ')?;
+        let kind = match line.word()? {
+            b"0" => EventKind::Read,
+            b"1" => EventKind::Write,
+            b"3" => EventKind::Discard,
+            _ => return None,
+        };
+        line.byte(b' ')?;
+        let (block, length) = (line.number_and(b' ')?, line.number_and(b'\n')?);
+        length.is_multiple_of(512).then_some(())?;
+        Some(Parsed::Content(Row {
+            time,
+            device: notes.known(b"disk")?,
+            kind,
+            start: block.checked_mul(BLOCK)?,
+            length,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let [timestamp, kind, lba, size] = split(line)?;
-        let kind = match kind {
+        let kind = match kind.text {
             b"0" => EventKind::Read,
             b"1" => EventKind::Write,
             b"3" => EventKind::Discard,
             b"2" => {
-                rows.skip("rows of the type 2, which MiDAS does not use");
-                return Ok(());
+                return Ok(Parsed::Skip("rows of the type 2, which MiDAS does not use"));
             }
-            _ => return Err(unknown("type", kind, "is none of 0, 1, 2 and 3")),
+            _ => return Err(unknown("type", kind.text, "is none of 0, 1, 2 and 3")),
         };
-        let device = rows.device(b"disk")?;
-        rows.push(Row {
-            time: seconds("timestamp", timestamp)?,
+        let device = notes.device(b"disk")?;
+        Ok(Parsed::Content(Row {
+            time: seconds("timestamp", timestamp.text)?,
             device,
             kind,
-            start: scaled("LBA", number("LBA", lba)?, BLOCK)?,
+            start: scaled("LBA", lba.number("LBA")?, BLOCK)?,
             length: bytes(size)?,
             latency: None,
             process: Comm::default(),
             error: 0,
-        })
+        }))
     }
 }
 
 /// The bytes of a size: whole sectors, or it is of another format that has its columns.
-fn bytes(size: &[u8]) -> Result<u64, RowError> {
-    let bytes = number("size", size)?;
+fn bytes(size: Field) -> Result<u64, RowError> {
+    let bytes = size.number("size")?;
     let whole = bytes.is_multiple_of(512);
     whole.then_some(bytes).ok_or_else(|| {
-        unknown("size", size, "is no multiple of 512 bytes: is it another format, such as disksim?")
+        unknown("size", size.text, "is no multiple of 512 bytes: is it another format, such as disksim?")
     })
 }
 
@@ -73,9 +100,9 @@ pub(crate) fn has_blocks(line: &[u8]) -> bool {
 /// Returns true if a line is of this format.
 pub(crate) fn is_line(line: &[u8]) -> bool {
     split(line).is_ok_and(|[timestamp, kind, lba, size]| {
-        matches!(kind, b"0" | b"1" | b"2" | b"3")
-            && number("", lba).is_ok()
+        matches!(kind.text, b"0" | b"1" | b"2" | b"3")
+            && lba.number("").is_ok()
             && bytes(size).is_ok()
-            && seconds("", timestamp).is_ok()
+            && seconds("", timestamp.text).is_ok()
     })
 }

@@ -15,7 +15,7 @@ use trimtab_core::trace::{Comm, DeviceIndex, EventKind};
 use super::ftrace::Event;
 use super::requests::{Action, Step};
 use crate::error::RowError;
-use crate::rows::Rows;
+use crate::parse::Notes;
 use crate::text::{scaled, unknown};
 
 /// The bytes of a block.
@@ -31,7 +31,7 @@ const SECURE: u64 = 1 << 31;
 /// The erase's argument of a "sanitize", which names no blocks (`EXT_CSD_SANITIZE_START`).
 const SANITIZE: u64 = 165;
 /// The name under which other commands are counted.
-const OTHER: &str = "commands that are no reads, writes or erases";
+pub(super) const OTHER: &str = "commands that are no reads, writes or erases";
 
 /// Returns true if an event is one of this module's.
 pub(super) fn is_event(name: &[u8]) -> bool {
@@ -61,17 +61,14 @@ pub(super) struct Mmc {
 
 impl Mmc {
     /// The step that an event reports; none if it reports none.
-    pub(super) fn step(&mut self, event: &Event, rows: &mut Rows) -> Result<Option<Step>, RowError> {
+    pub(super) fn step(&mut self, event: &Event, notes: &mut Notes) -> Result<Option<Step>, RowError> {
         let action = if event.name.ends_with(b"start") { Action::Issue } else { Action::Complete };
         let (place, error) = match event.name {
-            b"mmc_request_start" => (self.started(event, rows)?, 0),
-            b"mmc_request_done" => (self.done(event), failure(event.text)?),
-            name => (old_place(event, name.starts_with(b"mmc_blk_erase"), rows)?, 0),
+            b"mmc_request_start" => (self.started(event, notes)?, 0),
+            b"mmc_request_done" => (self.done(event), failure(event.text())?),
+            name => (old_place(event, name.starts_with(b"mmc_blk_erase"), notes)?, 0),
         };
-        let Some(place) = place else {
-            rows.skip(OTHER);
-            return Ok(None);
-        };
+        let Some(place) = place else { return Ok(None) };
         Ok(Some(Step {
             action,
             time: event.time,
@@ -80,15 +77,15 @@ impl Mmc {
             start: place.start,
             length: place.length,
             pid: 0,
-            process: if action == Action::Issue { Comm::new(event.process) } else { Comm::default() },
+            process: if action == Action::Issue { Comm::new(event.process()) } else { Comm::default() },
             error,
         }))
     }
 
-    fn started(&mut self, event: &Event, rows: &mut Rows) -> Result<Option<Place>, RowError> {
-        let device = rows.device(host(event.text))?;
-        let opcode = required(event.text, "cmd_opcode")?;
-        let argument = required(event.text, "cmd_arg")?;
+    fn started(&mut self, event: &Event, notes: &mut Notes) -> Result<Option<Place>, RowError> {
+        let device = notes.device(host(event.text()))?;
+        let opcode = required(event.text(), "cmd_opcode")?;
+        let argument = required(event.text(), "cmd_arg")?;
         let erase = self.erase.entry(device).or_default();
         let place = match opcode {
             32 | 35 => {
@@ -103,7 +100,8 @@ impl Mmc {
                 // Without both, the trace begins between them, or events were lost.
                 let (Some(first), Some(last)) = std::mem::take(erase) else { return Ok(None) };
                 let blocks = last.checked_sub(first).map(|blocks| blocks.saturating_add(1));
-                let blocks = blocks.ok_or_else(|| unknown("cmd_arg", event.text, "ends before it begins"))?;
+                let blocks =
+                    blocks.ok_or_else(|| unknown("cmd_arg", event.text(), "ends before it begins"))?;
                 let kind = if argument & SECURE > 0 { EventKind::SecureErase } else { EventKind::Discard };
                 Place {
                     device,
@@ -114,16 +112,16 @@ impl Mmc {
             }
             // Requests of a command queue have no command, or one whose argument is the task.
             17 | 18 | 24 | 25 | 0 | 46 | 47 => {
-                let flags = required(event.text, "data_flags")?;
+                let flags = required(event.text(), "data_flags")?;
                 let kind = match (flags & DATA_READ > 0, flags & DATA_WRITE > 0) {
                     (true, false) => EventKind::Read,
                     (false, true) => EventKind::Write,
                     _ => return Ok(None),
                 };
                 let is_queued = matches!(opcode, 0 | 46 | 47);
-                let address = if is_queued { required(event.text, "blk_addr")? } else { argument };
-                let size = required(event.text, "block_size")?;
-                let length = scaled("blocks", required(event.text, "blocks")?, size)?;
+                let address = if is_queued { required(event.text(), "blk_addr")? } else { argument };
+                let size = required(event.text(), "block_size")?;
+                let length = scaled("blocks", required(event.text(), "blocks")?, size)?;
                 Place { device, kind, start: scaled("blk_addr", address, BLOCK)?, length }
             }
             _ => return Ok(None),
@@ -132,18 +130,18 @@ impl Mmc {
         if self.under_way.len() >= MOST {
             self.under_way.clear();
         }
-        self.under_way.insert(structure(event.text).to_owned(), place);
+        self.under_way.insert(structure(event.text()).to_owned(), place);
         Ok(Some(place))
     }
 
     fn done(&mut self, event: &Event) -> Option<Place> {
-        self.under_way.remove(structure(event.text))
+        self.under_way.remove(structure(event.text()))
     }
 }
 
 /// The place in an event of an old kernel; none for a sanitize and other commands.
-fn old_place(event: &Event, is_erase: bool, rows: &mut Rows) -> Result<Option<Place>, RowError> {
-    let command = required(event.text, "cmd")?;
+fn old_place(event: &Event, is_erase: bool, notes: &mut Notes) -> Result<Option<Place>, RowError> {
+    let command = required(event.text(), "cmd")?;
     let kind = match (is_erase, command) {
         (true, SANITIZE) => return Ok(None),
         (true, argument) if argument & SECURE > 0 => EventKind::SecureErase,
@@ -153,10 +151,10 @@ fn old_place(event: &Event, is_erase: bool, rows: &mut Rows) -> Result<Option<Pl
         (false, _) => return Ok(None),
     };
     Ok(Some(Place {
-        device: rows.device(b"mmc")?,
+        device: notes.device(b"mmc")?,
         kind,
-        start: scaled("addr", required(event.text, "addr")?, BLOCK)?,
-        length: scaled("size", required(event.text, "size")?, BLOCK)?,
+        start: scaled("addr", required(event.text(), "addr")?, BLOCK)?,
+        length: scaled("size", required(event.text(), "size")?, BLOCK)?,
     }))
 }
 

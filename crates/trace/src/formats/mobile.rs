@@ -12,8 +12,9 @@ use trimtab_core::trace::{Comm, EventKind};
 
 use super::ftrace::process_of;
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, number, scaled, seconds, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::text::{number, scaled, seconds, unknown};
 
 /// The fields of a line.
 const FIELDS: usize = 6;
@@ -30,23 +31,23 @@ fn split(line: &[u8]) -> Result<[&[u8]; FIELDS], RowError> {
 }
 
 impl Parse for Mobile {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = Row;
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if line.strip_prefix(b"\"").unwrap_or(line).starts_with(MARKER) {
-            rows.skip("markers");
-            return Ok(());
+            return Ok(Parsed::Skip("markers"));
         }
         let [process, device, kind, sector, size, timestamp] = split(line)?;
         if is_header(line) {
-            rows.skip("column names");
-            return Ok(());
+            return Ok(Parsed::Skip("column names"));
         }
         let kind = match kind {
             b"R" => EventKind::Read,
             b"W" => EventKind::Write,
             _ => return Err(unknown("rw_flag", kind, "is neither R nor W")),
         };
-        let device = rows.device(device)?;
-        rows.push(Row {
+        let device = notes.device(device)?;
+        Ok(Parsed::Content(Row {
             time: seconds("timestamp", timestamp)?,
             device,
             kind,
@@ -55,7 +56,7 @@ impl Parse for Mobile {
             latency: None,
             process: Comm::new(process_of(unquoted(process)).0),
             error: 0,
-        })
+        }))
     }
 }
 

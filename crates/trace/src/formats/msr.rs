@@ -10,8 +10,10 @@ use trimtab_core::trace::{Comm, EventKind};
 use trimtab_core::units::Nanos;
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, fields, number, scaled, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, fields};
+use crate::text::{scaled, unknown};
 
 /// From 1601 to 1970, in ticks.
 const EPOCH: u64 = 11_644_473_600 * 10_000_000;
@@ -22,36 +24,63 @@ pub(crate) struct Msr {
 }
 
 impl Parse for Msr {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
-        let [timestamp, host, disk, kind, offset, size, response] = fields(line, b',')?;
-        if timestamp == b"Timestamp" {
-            rows.skip("column names");
-            return Ok(());
-        }
-        let kind = match kind {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        notes.clock()?;
+        let ticks = line.number_and(b',')?.checked_sub(EPOCH)?;
+        let (host, disk) = (line.until(b',')?, line.until(b',')?);
+        let kind = match line.until(b',')? {
             b"Read" => EventKind::Read,
             b"Write" => EventKind::Write,
-            _ => return Err(unknown("Type", kind, "is neither Read nor Write")),
+            _ => return None,
         };
-        let ticks = number("Timestamp", timestamp)?;
+        let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
+        let response = line.number_and(b'\n')?;
+        let is_last = self.device.strip_prefix(host)?.strip_prefix(b"_")? == disk;
+        is_last.then_some(())?;
+        Some(Parsed::Content(Row {
+            time: ticks.checked_mul(100)?,
+            device: notes.known(&self.device)?,
+            kind,
+            start,
+            length,
+            latency: Some(Nanos(response.checked_mul(100)?)),
+            process: Comm::default(),
+            error: 0,
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
+        let [timestamp, host, disk, kind, offset, size, response] = fields(line, b',')?;
+        if timestamp.text == b"Timestamp" {
+            return Ok(Parsed::Skip("column names"));
+        }
+        let kind = match kind.text {
+            b"Read" => EventKind::Read,
+            b"Write" => EventKind::Write,
+            _ => return Err(unknown("Type", kind.text, "is neither Read nor Write")),
+        };
+        let ticks = timestamp.number("Timestamp")?;
         let ticks = ticks.checked_sub(EPOCH);
-        let ticks = ticks.ok_or_else(|| unknown("Timestamp", timestamp, "is no file time after 1970"))?;
+        let ticks =
+            ticks.ok_or_else(|| unknown("Timestamp", timestamp.text, "is no file time after 1970"))?;
         let time = scaled("Timestamp", ticks, 100)?;
-        rows.set_clock(Duration::from_nanos(time));
+        notes.set_clock(Duration::from_nanos(time));
         self.device.clear();
-        self.device.extend_from_slice(host);
+        self.device.extend_from_slice(host.text);
         self.device.push(b'_');
-        self.device.extend_from_slice(disk);
-        let device = rows.device(&self.device)?;
-        rows.push(Row {
+        self.device.extend_from_slice(disk.text);
+        let device = notes.device(&self.device)?;
+        Ok(Parsed::Content(Row {
             time,
             device,
             kind,
-            start: number("Offset", offset)?,
-            length: number("Size", size)?,
-            latency: Some(Nanos(scaled("ResponseTime", number("ResponseTime", response)?, 100)?)),
+            start: offset.number("Offset")?,
+            length: size.number("Size")?,
+            latency: Some(Nanos(scaled("ResponseTime", response.number("ResponseTime")?, 100)?)),
             process: Comm::default(),
             error: 0,
-        })
+        }))
     }
 }

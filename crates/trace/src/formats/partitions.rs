@@ -9,7 +9,8 @@ use crate::rows::Rows;
 use crate::text::{number, scaled, unknown};
 
 /// A bio that the device `from` handed down: its `from_sector` became `sector` on the traced device.
-pub(super) struct Remap {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Remap {
     pub(super) from: (u32, u32),
     pub(super) from_sector: u64,
     pub(super) sector: u64,

@@ -24,7 +24,7 @@ const COMPLETIONS: &str = "completions";
 
 /// A step of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Q: a bio was handed to the block layer.
     Queue,
     /// X: the first part of a bio that was too long, which was split off.
@@ -41,7 +41,7 @@ pub(super) enum Action {
 
 /// A step and its request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step {
+pub(crate) struct Step {
     pub(super) action: Action,
     /// Nanoseconds on the trace's clock.
     pub(super) time: u64,
@@ -75,7 +75,7 @@ impl Step {
 ///
 /// Events come out in the order of their issues, so each waits for the requests before it.
 #[derive(Default)]
-pub(super) struct Requests {
+pub(crate) struct Requests {
     held: VecDeque<Option<Held>>,
     /// The number of the first row that is held back; numbers go up by one.
     first: u64,

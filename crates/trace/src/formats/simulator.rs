@@ -8,8 +8,10 @@ use trimtab_core::SECTOR;
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, milliseconds, number, scaled, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, Field, Words};
+use crate::text::{milliseconds, scaled, unknown};
 
 /// The highest flags that DiskSim has.
 const MOST_FLAGS: u64 = 0xffff;
@@ -23,10 +25,10 @@ pub(crate) enum Simulator {
 
 impl Simulator {
     /// Nanoseconds.
-    fn time(self, text: &[u8]) -> Result<u64, RowError> {
+    fn time(self, time: Field) -> Result<u64, RowError> {
         match self {
-            Self::DiskSim => milliseconds("time", text),
-            Self::MqSim => number("time", text),
+            Self::DiskSim => milliseconds("time", time.text),
+            Self::MqSim => time.number("time"),
         }
     }
 
@@ -52,31 +54,61 @@ impl Simulator {
 }
 
 /// Returns the five fields of a line.
-fn split(line: &[u8]) -> Result<[&[u8]; 5], RowError> {
+fn split(line: &[u8]) -> Result<[Field<'_>; 5], RowError> {
     let wrong = || RowError::Fields { wanted: 5 };
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = Words::<false>::of(line);
     let mut next = || words.next().ok_or_else(wrong);
     let five = [next()?, next()?, next()?, next()?, next()?];
     if words.next().is_some() { Err(wrong()) } else { Ok(five) }
 }
 
 impl Parse for Simulator {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
-        let [time, device, address, sectors, flag] = split(line)?;
-        number("device", device)?;
-        let kind = if self.is_read(flag)? { EventKind::Read } else { EventKind::Write };
-        let time = self.time(time)?;
-        let device = rows.device(device)?;
-        rows.push(Row {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        let time = match self {
+            Self::MqSim => line.number()?,
+            // A millionth of a millisecond is a nanosecond.
+            Self::DiskSim => line.seconds()?.0 / 1000,
+        };
+        line.byte(b' ')?;
+        let device = line.word()?;
+        line.byte(b' ')?;
+        let (sector, sectors) = (line.number_and(b' ')?, line.number_and(b' ')?);
+        let kind = match line.word()? {
+            b"0" => EventKind::Write,
+            b"1" => EventKind::Read,
+            _ => return None,
+        };
+        line.byte(b'\n')?;
+        Some(Parsed::Content(Row {
             time,
-            device,
+            device: notes.known(device)?,
             kind,
-            start: scaled("address", number("address", address)?, SECTOR.0)?,
-            length: scaled("sectors", number("sectors", sectors)?, SECTOR.0)?,
+            start: sector.checked_mul(SECTOR.0)?,
+            length: sectors.checked_mul(SECTOR.0)?,
             latency: None,
             process: Comm::default(),
             error: 0,
-        })
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
+        let [time, device, address, sectors, flag] = split(line)?;
+        device.number("device")?;
+        let kind = if self.is_read(flag.text)? { EventKind::Read } else { EventKind::Write };
+        let time = self.time(time)?;
+        let device = notes.device(device.text)?;
+        Ok(Parsed::Content(Row {
+            time,
+            device,
+            kind,
+            start: scaled("address", address.number("address")?, SECTOR.0)?,
+            length: scaled("sectors", sectors.number("sectors")?, SECTOR.0)?,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }))
     }
 }
 
@@ -84,13 +116,13 @@ impl Simulator {
     /// Returns true if a line is of this simulator's format.
     pub(crate) fn is_line(self, line: &[u8]) -> bool {
         split(line).is_ok_and(|[time, device, address, sectors, flag]| {
-            let numbers = [device, address].into_iter().all(|text| number("", text).is_ok());
-            let has_decimals = memchr::memchr(b'.', time).is_some();
+            let numbers = device.is_number() && address.is_number();
+            let has_decimals = memchr::memchr(b'.', time.text).is_some();
             has_decimals == (self == Self::DiskSim)
                 && self.time(time).is_ok()
                 && numbers
-                && number("", sectors).is_ok_and(|sectors| sectors > 0)
-                && self.is_read(flag).is_ok()
+                && sectors.number("").is_ok_and(|sectors| sectors > 0)
+                && self.is_read(flag.text).is_ok()
         })
     }
 }
@@ -98,13 +130,15 @@ impl Simulator {
 #[cfg(test)]
 mod tests {
     use super::Simulator::DiskSim;
+    use crate::scan::Words;
 
     #[test]
     fn milliseconds_are_read_to_the_nanosecond() {
         for (text, expected) in
             [("0.0", 0), ("1.5", 1_500_000), ("12.345678", 12_345_678), ("3.0000019", 3_000_001)]
         {
-            assert_eq!(DiskSim.time(text.as_bytes()).unwrap(), expected, "{text}");
+            let time = Words::<false>::of(text.as_bytes()).next().unwrap();
+            assert_eq!(DiskSim.time(time).unwrap(), expected, "{text}");
         }
     }
 }

@@ -10,8 +10,10 @@
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, fields, number, scaled, seconds, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, fields};
+use crate::text::{scaled, seconds, unknown};
 
 /// The bytes of a block.
 const BLOCK: u64 = 512;
@@ -24,27 +26,54 @@ pub(crate) struct Spc {
 }
 
 impl Parse for Spc {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
-        let [asu, lba, size, opcode, timestamp] = fields(required(line), b',')?;
-        let kind = match opcode {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        let asu = line.until(b',')?;
+        let (sector, length) = (line.number_and(b',')?, line.number_and(b',')?);
+        let kind = match line.until(b',')? {
             b"R" | b"r" => EventKind::Read,
             b"W" | b"w" => EventKind::Write,
-            _ => return Err(unknown("Opcode", opcode, "is neither R nor W")),
+            _ => return None,
         };
+        let (time, _) = line.seconds()?;
+        line.byte(b'\n')?;
         self.device.clear();
         self.device.extend_from_slice(b"asu");
         self.device.extend_from_slice(asu);
-        let device = rows.device(&self.device)?;
-        rows.push(Row {
-            time: seconds("Timestamp", timestamp)?,
-            device,
+        Some(Parsed::Content(Row {
+            time,
+            device: notes.known(&self.device)?,
             kind,
-            start: scaled("LBA", number("LBA", lba)?, BLOCK)?,
-            length: number("Size", size)?,
+            start: sector.checked_mul(BLOCK)?,
+            length,
             latency: None,
             process: Comm::default(),
             error: 0,
-        })
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
+        let [asu, lba, size, opcode, timestamp] = fields(required(line), b',')?;
+        let kind = match opcode.text {
+            b"R" | b"r" => EventKind::Read,
+            b"W" | b"w" => EventKind::Write,
+            _ => return Err(unknown("Opcode", opcode.text, "is neither R nor W")),
+        };
+        self.device.clear();
+        self.device.extend_from_slice(b"asu");
+        self.device.extend_from_slice(asu.text);
+        let device = notes.device(&self.device)?;
+        Ok(Parsed::Content(Row {
+            time: seconds("Timestamp", timestamp.text)?,
+            device,
+            kind,
+            start: scaled("LBA", lba.number("LBA")?, BLOCK)?,
+            length: size.number("Size")?,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }))
     }
 }
 
@@ -58,7 +87,7 @@ fn required(line: &[u8]) -> &[u8] {
 pub(crate) fn is_line(line: &[u8]) -> bool {
     let known = fields(required(line), b',');
     known.is_ok_and(|[asu, lba, size, opcode, timestamp]| {
-        let numbers = [asu, lba, size].into_iter().all(|text| number("", text).is_ok());
-        matches!(opcode, b"R" | b"r" | b"W" | b"w") && numbers && seconds("", timestamp).is_ok()
+        let numbers = [asu, lba, size].into_iter().all(|field| field.is_number());
+        matches!(opcode.text, b"R" | b"r" | b"W" | b"w") && numbers && seconds("", timestamp.text).is_ok()
     })
 }

@@ -11,8 +11,10 @@ use trimtab_core::trace::{Comm, EventKind};
 use trimtab_core::units::Nanos;
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, fields, number, seconds, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, fields};
+use crate::text::{seconds, unknown};
 
 #[derive(Default)]
 pub(crate) struct Systor {
@@ -20,46 +22,76 @@ pub(crate) struct Systor {
 }
 
 impl Parse for Systor {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
-        let [timestamp, response, io_type, lun, offset, size] = fields(line, b',')?;
-        if timestamp == b"Timestamp" {
-            rows.skip("column names");
-            return Ok(());
-        }
-        let kind = match io_type {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        notes.clock()?;
+        let (time, _) = line.seconds()?;
+        line.byte(b',')?;
+        let (response, _) = line.seconds()?;
+        line.byte(b',')?;
+        let kind = match line.until(b',')? {
             b"R" => EventKind::Read,
             b"W" => EventKind::Write,
-            b"" => {
-                rows.skip("requests without a response, of unknown type");
-                return Ok(());
-            }
-            _ => return Err(unknown("IOType", io_type, "is neither R, W nor empty")),
+            _ => return None,
         };
-        let time = seconds("Timestamp", timestamp)?;
-        rows.set_clock(Duration::from_nanos(time));
-        let latency = if response.is_empty() { None } else { Some(Nanos(seconds("Response", response)?)) };
+        let lun = line.until(b',')?;
+        let (start, length) = (line.number_and(b',')?, line.number_and(b'\n')?);
         self.device.clear();
         self.device.extend_from_slice(b"lun");
         self.device.extend_from_slice(lun);
-        let device = rows.device(&self.device)?;
-        rows.push(Row {
+        Some(Parsed::Content(Row {
+            time,
+            device: notes.known(&self.device)?,
+            kind,
+            start,
+            length,
+            latency: Some(Nanos(response)),
+            process: Comm::default(),
+            error: 0,
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
+        let [timestamp, response, io_type, lun, offset, size] = fields(line, b',')?;
+        if timestamp.text == b"Timestamp" {
+            return Ok(Parsed::Skip("column names"));
+        }
+        let kind = match io_type.text {
+            b"R" => EventKind::Read,
+            b"W" => EventKind::Write,
+            b"" => {
+                return Ok(Parsed::Skip("requests without a response, of unknown type"));
+            }
+            _ => return Err(unknown("IOType", io_type.text, "is neither R, W nor empty")),
+        };
+        let time = seconds("Timestamp", timestamp.text)?;
+        notes.set_clock(Duration::from_nanos(time));
+        let latency =
+            if response.text.is_empty() { None } else { Some(Nanos(seconds("Response", response.text)?)) };
+        self.device.clear();
+        self.device.extend_from_slice(b"lun");
+        self.device.extend_from_slice(lun.text);
+        let device = notes.device(&self.device)?;
+        Ok(Parsed::Content(Row {
             time,
             device,
             kind,
-            start: number("Offset", offset)?,
-            length: number("Size", size)?,
+            start: offset.number("Offset")?,
+            length: size.number("Size")?,
             latency,
             process: Comm::default(),
             error: 0,
-        })
+        }))
     }
 }
 
 /// Returns true if a line is of this format.
 pub(crate) fn is_line(line: &[u8]) -> bool {
     fields(line, b',').is_ok_and(|[timestamp, response, io_type, lun, offset, size]| {
-        let numbers = [lun, offset, size].into_iter().all(|text| number("", text).is_ok());
-        let times = seconds("", timestamp).is_ok() && (response.is_empty() || seconds("", response).is_ok());
-        matches!(io_type, b"R" | b"W" | b"") && numbers && times
+        let numbers = [lun, offset, size].into_iter().all(|field| field.is_number());
+        let times = seconds("", timestamp.text).is_ok()
+            && (response.text.is_empty() || seconds("", response.text).is_ok());
+        matches!(io_type.text, b"R" | b"W" | b"") && numbers && times
     })
 }

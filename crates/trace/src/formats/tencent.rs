@@ -9,35 +9,60 @@ use std::time::Duration;
 use trimtab_core::trace::{Comm, EventKind};
 
 use crate::error::RowError;
-use crate::rows::{Row, Rows};
-use crate::text::{Parse, fields, number, scaled, unknown};
+use crate::parse::{Notes, Parse, Parsed};
+use crate::rows::Row;
+use crate::scan::{Cursor, fields};
+use crate::text::{scaled, unknown};
 
 pub(crate) struct Tencent;
 
 impl Parse for Tencent {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
-        let [timestamp, offset, size, io_type, volume] = fields(line, b',')?;
-        if timestamp == b"Timestamp" {
-            rows.skip("column names");
-            return Ok(());
-        }
-        let kind = match io_type {
+    type Content = Row;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        notes.clock()?;
+        let seconds = line.number_and(b',')?;
+        let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
+        let kind = match line.until(b',')? {
             b"0" => EventKind::Read,
             b"1" => EventKind::Write,
-            _ => return Err(unknown("IOType", io_type, "is neither 0 nor 1")),
+            _ => return None,
         };
-        let seconds = number("Timestamp", timestamp)?;
-        rows.set_clock(Duration::from_secs(seconds));
-        let device = rows.device(volume)?;
-        rows.push(Row {
-            time: scaled("Timestamp", seconds, 1_000_000_000)?,
-            device,
+        let volume = line.until(b'\n')?;
+        Some(Parsed::Content(Row {
+            time: seconds.checked_mul(1_000_000_000)?,
+            device: notes.known(volume)?,
             kind,
-            start: scaled("Offset", number("Offset", offset)?, 512)?,
-            length: scaled("Size", number("Size", size)?, 512)?,
+            start: start.checked_mul(512)?,
+            length: length.checked_mul(512)?,
             latency: None,
             process: Comm::default(),
             error: 0,
-        })
+        }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
+        let [timestamp, offset, size, io_type, volume] = fields(line, b',')?;
+        if timestamp.text == b"Timestamp" {
+            return Ok(Parsed::Skip("column names"));
+        }
+        let kind = match io_type.text {
+            b"0" => EventKind::Read,
+            b"1" => EventKind::Write,
+            _ => return Err(unknown("IOType", io_type.text, "is neither 0 nor 1")),
+        };
+        let seconds = timestamp.number("Timestamp")?;
+        notes.set_clock(Duration::from_secs(seconds));
+        let device = notes.device(volume.text)?;
+        Ok(Parsed::Content(Row {
+            time: scaled("Timestamp", seconds, 1_000_000_000)?,
+            device,
+            kind,
+            start: scaled("Offset", offset.number("Offset")?, 512)?,
+            length: scaled("Size", size.number("Size")?, 512)?,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }))
     }
 }

@@ -2,16 +2,23 @@
 
 use std::borrow::Cow;
 
+use trimtab_core::trace::{Comm, EventKind, FsIndex};
+use trimtab_core::units::Nanos;
+
 use super::values::{number_of, required};
 use super::{Places, TableNames, TableRow};
 use crate::error::RowError;
 use crate::file::Column;
-use crate::rows::Rows;
-use crate::text::{Parse, unknown};
+use crate::parse::{Content, Notes, Parse, Parsed};
+use crate::rows::{Row, Rows};
+use crate::scan::Cursor;
+use crate::text::unknown;
 
 #[derive(Default)]
 pub(crate) struct Csv {
     places: Option<(Places, usize)>,
+    /// The column that each field of a line is of; none for one that is not read.
+    columns: Vec<Option<Column>>,
     names: TableNames,
     /// Where the fields of the line at hand begin and end.
     fields: Vec<(usize, usize)>,
@@ -79,16 +86,55 @@ fn unquoted(line: &[u8], (start, end): (usize, usize)) -> Cow<'_, [u8]> {
 }
 
 impl Parse for Csv {
-    fn line(&mut self, line: &[u8], rows: &mut Rows) -> Result<(), RowError> {
+    type Content = TableLine;
+
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<TableLine>> {
+        let Some((_, columns)) = &self.places else { return None };
+        let mut row = QuickRow::default();
+        for place in 0..*columns {
+            let end = if place + 1 == *columns { b'\n' } else { b',' };
+            match self.columns[place] {
+                Some(Column::Time) => row.time = Some(line.number_and(end)?),
+                Some(Column::Start) => row.start = Some(line.number_and(end)?),
+                Some(Column::Length) => row.length = Some(line.number_and(end)?),
+                Some(Column::Latency) => row.latency = number_if_any(line, end)?,
+                Some(Column::Error) => row.error = number_if_any(line, end)?.unwrap_or(0),
+                Some(Column::Kind) => row.kind = text(line, end)?,
+                Some(Column::Device) => row.device = text(line, end)?,
+                Some(Column::Process) => row.process = text(line, end)?,
+                // A trace has few events of file systems.
+                Some(Column::FileSystem) => text(line, end)?.is_empty().then_some(())?,
+                None => _ = text(line, end)?,
+            }
+        }
+        let kind = EventKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == row.kind)?;
+        let device = if row.device.is_empty() { b"disk" } else { row.device };
+        let row = Row {
+            time: row.time?,
+            device: notes.known(device)?,
+            kind,
+            start: row.start?,
+            length: row.length?,
+            latency: row.latency.map(Nanos),
+            process: Comm::new(row.process),
+            error: u16::try_from(row.error).ok()?,
+        };
+        Some(Parsed::Content(TableLine { row, file_system: None }))
+    }
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<TableLine>, RowError> {
         let Some((places, columns)) = &self.places else {
             let line = without_mark(line);
             split(line, &mut self.fields)?;
             let names: Vec<_> = self.fields.iter().map(|field| unquoted(line, *field)).collect();
             let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
-            let places = Places::find(names.iter().map(|name| &**name), &mut rows.header.gaps);
+            let mut gaps = Vec::new();
+            let places = Places::find(names.iter().map(|name| &**name), &mut gaps);
+            gaps.into_iter().for_each(|gap| notes.gap(gap));
+            let column = |name: &Cow<str>| Column::ALL.into_iter().find(|column| column.name() == *name);
+            self.columns = names.iter().map(column).collect();
             self.places = Some((places.map_err(|reason| RowError::Table(reason.to_string()))?, names.len()));
-            rows.skip("column names");
-            return Ok(());
+            return Ok(Parsed::Skip("column names"));
         };
         split(line, &mut self.fields)?;
         if self.fields.len() != *columns {
@@ -112,6 +158,51 @@ impl Parse for Csv {
             error: number(Column::Error)?.unwrap_or(0),
             file_system: (!file_system.is_empty()).then_some(&*file_system),
         };
-        self.names.push(&row, rows)
+        let (row, file_system) = self.names.row(&row, notes)?;
+        Ok(Parsed::Content(TableLine { row, file_system }))
+    }
+}
+
+/// The fields of a line without quotes.
+#[derive(Default)]
+struct QuickRow<'a> {
+    time: Option<u64>,
+    device: &'a [u8],
+    kind: &'a [u8],
+    start: Option<u64>,
+    length: Option<u64>,
+    latency: Option<u64>,
+    process: &'a [u8],
+    error: u64,
+}
+
+/// Takes a field that is a number or empty.
+#[inline(always)]
+fn number_if_any(line: &mut Cursor, end: u8) -> Option<Option<u64>> {
+    if line.is_at_digit() { line.number_and(end).map(Some) } else { line.byte(end).map(|()| None) }
+}
+
+/// Takes a field that is a text without quotes.
+#[inline(always)]
+fn text<'a>(line: &mut Cursor<'a>, end: u8) -> Option<&'a [u8]> {
+    line.until(end).filter(|text| text.first() != Some(&b'"'))
+}
+
+/// The content of a line.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableLine {
+    row: Row,
+    file_system: Option<FsIndex>,
+}
+
+impl Content for TableLine {
+    type State = ();
+
+    fn take(&self, (): &mut (), rows: &mut Rows) -> Result<(), RowError> {
+        rows.push_of(self.row, self.file_system)
+    }
+
+    fn end((): &mut (), _rows: &mut Rows) -> Result<(), RowError> {
+        Ok(())
     }
 }

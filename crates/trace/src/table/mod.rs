@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use trimtab_core::trace::{Comm, EventKind, FsIndex, TraceFileSystem, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, FsIndex, TraceHeader};
 use trimtab_core::units::Nanos;
 
 pub(crate) use self::arrow::{is_arrow, open as open_arrow};
@@ -24,6 +24,7 @@ use crate::counts::TraceReader;
 use crate::error::{HeaderError, RowError, TraceError};
 use crate::file::{Column, Columns, TraceFile, is_ours};
 use crate::input;
+use crate::parse::Notes;
 use crate::rows::{Row, Rows};
 use crate::text::unknown;
 
@@ -181,14 +182,13 @@ impl AtRow {
 #[derive(Default)]
 struct TableNames {
     file_systems: HashMap<Vec<u8>, FsIndex>,
-    kind: Option<(Vec<u8>, EventKind)>,
 }
 
 impl TableNames {
     /// The names of a table that has a trace's header.
     fn of(header: &TraceHeader) -> Self {
         let names = crate::file::file_system_names(header).into_iter().map(String::into_bytes);
-        Self { file_systems: names.zip((0..).map(FsIndex)).collect(), kind: None }
+        Self { file_systems: names.zip((0..).map(FsIndex)).collect() }
     }
 
     /// Takes the first `count` rows in.
@@ -214,9 +214,16 @@ impl TableNames {
     }
 
     fn push(&mut self, row: &TableRow, rows: &mut Rows) -> Result<(), RowError> {
-        let kind = self.kind(row.kind)?;
-        let device = rows.device(row.device.unwrap_or(b"disk"))?;
-        let fs = row.file_system.map(|name| self.file_system(name, rows)).transpose()?;
+        let (row, fs) = self.row(row, rows)?;
+        rows.push_of(row, fs)
+    }
+
+    /// Returns a row and its file system, with numbers in place of names; `header` takes names that are new.
+    fn row(&mut self, row: &TableRow, header: &mut impl Header) -> Result<(Row, Option<FsIndex>), RowError> {
+        let kind = EventKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == row.kind);
+        let kind = kind.ok_or_else(|| unknown("kind", row.kind, "is no kind of event"))?;
+        let device = header.device(row.device.unwrap_or(b"disk"))?;
+        let fs = row.file_system.map(|name| self.file_system(name, header)).transpose()?;
         let error = u16::try_from(row.error);
         let row = Row {
             time: row.time,
@@ -228,33 +235,45 @@ impl TableNames {
             process: Comm::new(row.process),
             error: error.map_err(|_| unknown("error", row.error.to_string().as_bytes(), "is no errno"))?,
         };
-        rows.push_of(row, fs)
+        Ok((row, fs))
     }
 
-    fn kind(&mut self, name: &[u8]) -> Result<EventKind, RowError> {
-        if let Some((known, kind)) = &self.kind
-            && known == name
-        {
-            return Ok(*kind);
-        }
-        let kind = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
-        let kind = kind.ok_or_else(|| unknown("kind", name, "is no kind of event"))?;
-        self.kind = Some((name.to_owned(), kind));
-        Ok(kind)
-    }
-
-    fn file_system(&mut self, name: &[u8], rows: &mut Rows) -> Result<FsIndex, RowError> {
+    fn file_system(&mut self, name: &[u8], header: &mut impl Header) -> Result<FsIndex, RowError> {
         if let Some(index) = self.file_systems.get(name) {
             return Ok(*index);
         }
         let index = u16::try_from(self.file_systems.len()).map_err(|_| RowError::TooManyDevices)?;
-        rows.header.file_systems.push(TraceFileSystem {
-            kind: String::new(),
-            mount_point: String::from_utf8_lossy(name).into_owned(),
-            options: String::new(),
-            source: String::new(),
-        });
+        header.add_file_system(name);
         self.file_systems.insert(name.to_owned(), FsIndex(index));
         Ok(FsIndex(index))
+    }
+}
+
+/// The names in a trace's header.
+trait Header {
+    /// Returns the device of a name, which the header names from now on.
+    fn device(&mut self, name: &[u8]) -> Result<DeviceIndex, RowError>;
+
+    /// Adds a file system.
+    fn add_file_system(&mut self, mount_point: &[u8]);
+}
+
+impl Header for Rows {
+    fn device(&mut self, name: &[u8]) -> Result<DeviceIndex, RowError> {
+        Self::device(self, name)
+    }
+
+    fn add_file_system(&mut self, mount_point: &[u8]) {
+        Self::add_file_system(self, mount_point);
+    }
+}
+
+impl Header for Notes {
+    fn device(&mut self, name: &[u8]) -> Result<DeviceIndex, RowError> {
+        Self::device(self, name)
+    }
+
+    fn add_file_system(&mut self, mount_point: &[u8]) {
+        Self::add_file_system(self, mount_point);
     }
 }

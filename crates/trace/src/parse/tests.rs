@@ -1,0 +1,177 @@
+//! Quick parsing against thorough parsing.
+
+use std::fmt::Debug;
+
+use proptest::prelude::{Strategy, any, prop, prop_assert_eq, proptest};
+use proptest::sample::Index;
+
+use super::{Block, Content, End, Notes, Parse, Parsed, Parser};
+use crate::error::RowError;
+use crate::formats::alibaba::Alibaba;
+use crate::formats::blkparse::Blkparse;
+use crate::formats::cloudphysics::CloudPhysics;
+use crate::formats::fio::{Fio, Version};
+use crate::formats::ftrace::Ftrace;
+use crate::formats::midas::Midas;
+use crate::formats::msr::Msr;
+use crate::formats::simulator::Simulator;
+use crate::formats::spc::Spc;
+use crate::formats::systor::Systor;
+use crate::formats::tencent::Tencent;
+use crate::input::Lines;
+use crate::table::Csv;
+
+/// A parser without [`Parse::quick`].
+struct Thorough<P>(P);
+
+impl<P: Parse> Parse for Thorough<P> {
+    type Content = P::Content;
+
+    fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Self::Content>, RowError> {
+        self.0.line(line, notes)
+    }
+}
+
+/// All that a parser says of a text.
+fn parsed<P: Parse<Content: Debug>>(parser: P, text: &[u8]) -> Vec<String> {
+    let (blocks, received) = std::sync::mpsc::sync_channel(1 << 10);
+    let (_, used) = std::sync::mpsc::channel();
+    let lines = Lines::new(Box::new(std::io::Cursor::new(text.to_vec())));
+    Parser { lines, parser, notes: Notes::default(), blocks, used }.run();
+    received.into_iter().flat_map(lines_of).collect()
+}
+
+fn lines_of<C: Content + Debug>(block: Block<C>) -> Vec<String> {
+    let lines = block.lines.iter().map(|line| format!("{line:?}"));
+    let notes = block.notes.iter().map(|note| format!("{note:?}"));
+    let end = block.end.map(|end| match end {
+        End::Text => "end".to_owned(),
+        End::Line(reason) => reason.to_string(),
+        End::Input(error) => error.to_string(),
+    });
+    lines.chain(notes).chain(end).collect()
+}
+
+/// Both results, of quick and of thorough parsing.
+fn both<P: Parse<Content: Debug>>(parser: fn() -> P, text: &[u8]) -> [Vec<String>; 2] {
+    [parsed(parser(), text), parsed(Thorough(parser()), text)]
+}
+
+/// A format with its first lines and some lines.
+type Case = (fn(&[u8]) -> [Vec<String>; 2], &'static str, &'static [&'static str]);
+
+const CASES: [Case; 14] = [
+    (
+        |text| both(Msr::default, text),
+        "",
+        &[
+            "128166372003061629,usr,0,Write,10803200,4096,41286",
+            "128166372003071629,usr,0,Read,7014609920,65536,7",
+        ],
+    ),
+    (
+        |text| both(|| Alibaba, text),
+        "",
+        &["7,W,10803200,4096,1577808000000626", "8,R,115697172480,512,1577808000000726"],
+    ),
+    (|text| both(|| Tencent, text), "", &["1538323199,1280,8,1,1283", "1538323199,225971040,16,0,1284"]),
+    (|text| both(CloudPhysics::default, text), "", &["100,1280,r,4096", "200,225971040,W,512"]),
+    (
+        |text| both(CloudPhysics::default, text),
+        "version,time,op,size,lbn\n",
+        &["2,100,40,4096,1280", "2,200,138,512,225971040", "2,300,53,0,0", "2,400,66,24,0"],
+    ),
+    (
+        |text| both(Systor::default, text),
+        "",
+        &[
+            "1456135200.013118000,0.000806000,W,1,10803200,4096",
+            "1456135201.5,0.1,R,2,512,512",
+            "1456135201.5,,R,2,512,512",
+        ],
+    ),
+    (
+        |text| both(Spc::default, text),
+        "",
+        &["0,1280,4096,W,0.011413", "1,225971040,512,r,0.5", "0,1280,4096,W,0.011413,more"],
+    ),
+    (
+        |text| both(|| Midas, text),
+        "",
+        &["0.000100 1 1280 4096", "1.5 3 225971040 512", "2.0 2 1 512", "3.0 0 7 4096 1"],
+    ),
+    (|text| both(|| Simulator::MqSim, text), "", &["5000 0 1280 8 1", "10000 0 225971040 16 0"]),
+    (
+        |text| both(|| Simulator::DiskSim, text),
+        "",
+        &["0.005000 0 1280 8 1", "12.3456789 0 225971040 16 0", "13.0 0 1 8 0x1"],
+    ),
+    (
+        |text| both(|| Fio::new(Version::Three), text),
+        "fio version 3 iolog\n",
+        &["5 sda write 0 4096", "115697172480 sda trim 115697172480 512", "9 sda sync"],
+    ),
+    (
+        |text| both(Csv::default, text),
+        "time_ns,device,kind,start,length,latency_ns,process,error,file_system,x\n",
+        &[
+            "5480,nvme0n1,read,115697172480,8192,122480,kworker/u8:2,0,,1",
+            "6000,,write,0,512,,,5,,",
+            "7000,sda,free,0,512,,,0,/home,",
+            "8000,\"s,a\",read,1.0,512,nan,,0,,",
+        ],
+    ),
+    (
+        |text| both(Blkparse::default, text),
+        "",
+        &[
+            "259,0    1        4     0.000006000  2471  D  WS 0 + 8 [fio]",
+            "259,0    1        5     0.000008000     0  C  WS 0 + 8 [0]",
+            "259,0    1        6     0.000010000  2471  Q   D 225971040 + 16 [a [b] c]",
+            "259,0    1     0.000010000  2471  G   W 225971040 + 16 [jbd2/vda1-8]",
+            "259,0    1        6     0.000010000  2471  A   W 4096 + 16 <- (259,1) 2048",
+            "259,0    1        7     0.000010000     0  C   W 225971040 + 16 [65531]",
+            "259,0    1        8     0.000010000     0  D  FN [kworker]",
+            "CPU0 (vda):",
+        ],
+    ),
+    (
+        |text| both(Ftrace::default, text),
+        "# tracer: nop\n",
+        &[
+            "             fio-2471    [000] .....  1234.000000: block_rq_issue: 259,0 WS 4096 () 0 + 8 none,0,0 [fio]",
+            "          <idle>-0       [001] .....  1234.000005: block_rq_complete: 259,0 WS () 0 + 8 none,0,0 [0]",
+            "             fio  2471 [000]  1234.000006: block:block_rq_issue: 259,0 R 4096 () 225971040 + 8 [fio]",
+            "             fio-2471  [000]  1234.000007: block_rq_issue:       259,0 DS 4096 () 225971040 + 8 [fio]",
+            "             fio-2471    [000] .....  1234.000008: block_rq_complete: 259,0 WS () 0 + 8 none,0,0 [-5]",
+            "             fio-2471    [000] .....  1234.000008: block_rq_complete: 259,0 FF () 18446744073709551615 + 0 none,0,0 [0]",
+            "CPU:1 [LOST 42 EVENTS]",
+        ],
+    ),
+];
+
+/// Lines, of which some have another byte somewhere.
+fn lines() -> impl Strategy<Value = Vec<(Index, Option<(Index, u8)>)>> {
+    let byte = prop::sample::select(b" 0159,.:[]+-\"xW\t\r\0\n\xff".to_vec());
+    let change = prop::option::weighted(0.3, (any::<Index>(), byte));
+    prop::collection::vec((any::<Index>(), change), 0..12)
+}
+
+proptest! {
+    #[test]
+    fn quick_parsing_has_the_results_of_thorough_parsing(case in 0..CASES.len(), lines in lines()) {
+        let (both, head, samples) = CASES[case];
+        let mut text = head.as_bytes().to_vec();
+        for (line, change) in lines {
+            let mut line = line.get(samples).as_bytes().to_vec();
+            if let Some((place, byte)) = change {
+                let place = place.index(line.len());
+                line[place] = byte;
+            }
+            text.extend(line);
+            text.push(b'\n');
+        }
+        let [quick, thorough] = both(&text);
+        prop_assert_eq!(quick, thorough, "{}", String::from_utf8_lossy(&text));
+    }
+}
