@@ -45,13 +45,7 @@ fn summary(document: &StatusDocument) -> (&'static str, String) {
         return (RED, format!("Trims fail on {}.", names(&mut of(State::Failing))));
     }
     if late.peek().is_some() {
-        return (
-            YELLOW,
-            format!(
-                "Trims are late on {}: what was freed there has waited for longer than max_age.",
-                names(&mut late)
-            ),
-        );
+        return (YELLOW, format!("On {}, trims are later than max_age.", names(&mut late)));
     }
     if document.file_systems.iter().any(is_trimmed) {
         return (GREEN, "No trim is late.".to_owned());
@@ -220,12 +214,7 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
     fn summary_names_what_is_wrong() {
         let late = FileSystemStatus { oldest_s: Some(7200.0), ..fs("/late", State::Waiting) };
         let shown = text(&document(vec![late.clone()]), false);
-        assert!(
-            shown.starts_with(
-                "Trims are late on /late: what was freed there has waited for longer than max_age.\n"
-            ),
-            "{shown}"
-        );
+        assert!(shown.starts_with("On /late, trims are later than max_age.\n"), "{shown}");
         let failing = FileSystemStatus { reason: Some("EIO".to_owned()), ..fs("/bad", State::Failing) };
         let shown = text(&document(vec![late, failing]), false);
         assert!(shown.starts_with("Trims fail on /bad.\n"), "{shown}");
