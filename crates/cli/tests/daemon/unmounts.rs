@@ -100,7 +100,8 @@ fn new_mount_is_left_alone() {
     let daemon = Daemon::start(&(smart(&volume) + "min_mount_age = \"1h\"\n"));
     for round in 0..100 {
         volume.mount();
-        fs::write(volume.target.join("file"), [7; 4096]).unwrap();
+        // A program that another test starts would hold a file that this process has open, for a moment.
+        run(Command::new("sh").args(["-c", "echo text >file"]).current_dir(&volume.target));
         thread::sleep(Duration::from_millis(round % 10 * 5));
         mount::unmount(&volume.target).unwrap();
         assert!(is_unused(&volume.device));
