@@ -124,7 +124,7 @@ impl Pauses {
 }
 
 impl Pause {
-    /// Returns the first mount point of the file system that it is for; none if it is for all.
+    /// Returns the first mount point of the paused file system, or nothing if all are paused.
     pub fn mount(&self) -> Option<&Path> {
         self.mounts.first().map(PathBuf::as_path)
     }
@@ -134,7 +134,7 @@ impl Pause {
         Duration::from_secs(self.until_s).saturating_sub(since_boot())
     }
 
-    /// Returns whether it is for the file system with these mount points, or for all as they are.
+    /// Returns true if it is for the file system with these mount points, or if both mean all file systems.
     fn is_of(&self, mounts: &[PathBuf]) -> bool {
         self.mounts.is_empty() && mounts.is_empty() || self.mounts.iter().any(|mount| mounts.contains(mount))
     }

@@ -107,13 +107,13 @@ pub struct RunningTrims {
 }
 
 impl RunningTrims {
-    /// Those of which the files are below the service's run directory `run`.
+    /// The trims whose files are below the service's run directory `run`.
     pub fn of(run: &Path) -> Self {
         Self { directory: run.join(DIRECTORY), told: Vec::new() }
     }
 
-    /// Asks the trims of the file system at these mount points, or of all, to end. Returns how many run, with those that have
-    /// not written yet what they trim.
+    /// Asks the trims of the file system at these mount points, or of all, to end. Returns the number of those that run. Trims
+    /// that have not written their mount point yet count as well.
     pub fn end(&mut self, mounts: Option<&[PathBuf]>) -> usize {
         let (known, unknown) = self.find(mounts);
         for process in &known {
