@@ -40,6 +40,23 @@ pub(crate) struct Row {
     pub(crate) error: u16,
 }
 
+impl Row {
+    /// A row of which nothing is known but that it succeeded, for `..Row::bare()`.
+    #[inline]
+    pub(crate) fn bare() -> Self {
+        Self {
+            time: 0,
+            device: DeviceIndex(0),
+            kind: EventKind::Read,
+            start: 0,
+            length: 0,
+            latency: None,
+            process: Comm::default(),
+            error: 0,
+        }
+    }
+}
+
 /// Checks and sorts rows, and returns them as events.
 pub(crate) struct Rows {
     pub(crate) header: TraceHeader,

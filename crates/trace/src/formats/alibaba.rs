@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
@@ -15,17 +15,23 @@ use crate::text::{scaled, unknown};
 
 pub(crate) struct Alibaba;
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"R" => EventKind::Read,
+        b"W" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Alibaba {
     type Content = Row;
 
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         notes.clock()?;
         let device = line.until(b',')?;
-        let kind = match line.until(b',')? {
-            b"R" => EventKind::Read,
-            b"W" => EventKind::Write,
-            _ => return None,
-        };
+        let kind = kind_of(line.until(b',')?)?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
         let microseconds = line.number_and(b'\n')?;
         Some(Parsed::Content(Row {
@@ -34,9 +40,7 @@ impl Parse for Alibaba {
             kind,
             start,
             length,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
@@ -45,11 +49,8 @@ impl Parse for Alibaba {
         if device.text == b"device_id" {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = match opcode.text {
-            b"R" => EventKind::Read,
-            b"W" => EventKind::Write,
-            _ => return Err(unknown("opcode", opcode.text, "is neither R nor W")),
-        };
+        let kind =
+            kind_of(opcode.text).ok_or_else(|| unknown("opcode", opcode.text, "is neither R nor W"))?;
         let microseconds = timestamp.number("timestamp")?;
         notes.set_clock(Duration::from_micros(microseconds));
         let device = notes.device(device.text)?;
@@ -59,9 +60,7 @@ impl Parse for Alibaba {
             kind,
             start: offset.number("offset")?,
             length: length.number("length")?,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

@@ -6,7 +6,7 @@
 //! (pbhandar2/cydonia, `CPReader`). libCacheSim distributes lines of `version,time,op,size,lbn`, with the operation as
 //! its SCSI opcode; its columns are found by their names in the first line.
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use super::vscsi;
 use crate::error::RowError;
@@ -24,6 +24,16 @@ pub(crate) struct CloudPhysics {
 /// The names of libCacheSim's columns.
 const LIBCACHESIM: &[u8] = b"version,time,op,size,lbn";
 
+/// Returns the kind that a letter stands for.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"r" | b"R" => EventKind::Read,
+        b"w" | b"W" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for CloudPhysics {
     type Content = Row;
 
@@ -38,11 +48,7 @@ impl Parse for CloudPhysics {
             (length, sector) = (line.number_and(b',')?, line.number_and(b'\n')?);
         } else {
             sector = line.number_and(b',')?;
-            kind = match line.until(b',')? {
-                b"r" | b"R" => EventKind::Read,
-                b"w" | b"W" => EventKind::Write,
-                _ => return None,
-            };
+            kind = kind_of(line.until(b',')?)?;
             length = line.number_and(b'\n')?;
         }
         let is_flush = kind == EventKind::Flush;
@@ -52,9 +58,7 @@ impl Parse for CloudPhysics {
             kind,
             start: if is_flush { 0 } else { sector.checked_mul(512)? },
             length: if is_flush { 0 } else { length },
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
@@ -72,17 +76,16 @@ impl Parse for CloudPhysics {
         if matches!(timestamp.text, b"ts" | b"timestamp") {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = match op.text {
-            b"r" | b"R" => EventKind::Read,
-            b"w" | b"W" => EventKind::Write,
-            _ if self.is_libcachesim => {
+        let kind = match kind_of(op.text) {
+            Some(kind) => kind,
+            None if self.is_libcachesim => {
                 let opcode = u16::try_from(op.number("op")?).unwrap_or(u16::MAX);
                 let Some(kind) = vscsi::kind_of(opcode) else {
                     return Ok(Parsed::Skip(vscsi::other(opcode)));
                 };
                 kind
             }
-            _ => return Err(unknown("op", op.text, "is neither r nor w")),
+            None => return Err(unknown("op", op.text, "is neither r nor w")),
         };
         let is_flush = kind == EventKind::Flush;
         let device = notes.device(b"disk")?;
@@ -92,9 +95,7 @@ impl Parse for CloudPhysics {
             kind,
             start: if is_flush { 0 } else { scaled("lba", lba.number("lba")?, 512)? },
             length: if is_flush { 0 } else { size.number("size")? },
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

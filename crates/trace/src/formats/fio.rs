@@ -5,7 +5,7 @@
 //! the same without `wait`, each line after the microseconds since the start. Offsets and lengths are in
 //! bytes.
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
@@ -33,6 +33,17 @@ impl Fio {
     }
 }
 
+/// Returns the kind of a request that has a place.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"read" => EventKind::Read,
+        b"write" => EventKind::Write,
+        b"trim" => EventKind::Discard,
+        _ => return None,
+    })
+}
+
 impl Parse for Fio {
     type Content = Row;
 
@@ -43,12 +54,7 @@ impl Parse for Fio {
         let microseconds = line.number_and(b' ')?;
         let file = line.word()?;
         line.byte(b' ')?;
-        let kind = match line.word()? {
-            b"read" => EventKind::Read,
-            b"write" => EventKind::Write,
-            b"trim" => EventKind::Discard,
-            _ => return None,
-        };
+        let kind = kind_of(line.word()?)?;
         line.byte(b' ')?;
         let (start, length) = (line.number_and(b' ')?, line.number_and(b'\n')?);
         Some(Parsed::Content(Row {
@@ -57,9 +63,7 @@ impl Parse for Fio {
             kind,
             start,
             length,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
@@ -86,29 +90,21 @@ impl Parse for Fio {
             _ => self.waited,
         };
         let (file, action) = (next()?.text, next()?.text);
-        let kind = match action {
-            b"read" => EventKind::Read,
-            b"write" => EventKind::Write,
-            b"trim" => EventKind::Discard,
-            b"sync" | b"datasync" => EventKind::Flush,
+        if let Some(kind) = kind_of(action) {
+            let (offset, length) = (next()?.number("offset")?, next()?.number("length")?);
+            return request(notes, time, file, kind, offset, length);
+        }
+        match action {
+            b"sync" | b"datasync" => request(notes, time, file, EventKind::Flush, 0, 0),
             b"wait" if self.version == Version::Two => {
                 let more = next()?.number("offset")?;
                 self.waited = self.waited.checked_add(more).ok_or_else(|| too_long(more))?;
-                return Ok(Parsed::Skip("waits"));
+                Ok(Parsed::Skip("waits"))
             }
-            b"add" | b"open" | b"close" => {
-                return Ok(Parsed::Skip("file actions"));
-            }
-            b"sync_file_range" => {
-                return Ok(Parsed::Skip("partial syncs"));
-            }
-            _ => return Err(unknown("action", action, "fio has no action of")),
-        };
-        if kind == EventKind::Flush {
-            return request(notes, time, file, kind, 0, 0);
+            b"add" | b"open" | b"close" => Ok(Parsed::Skip("file actions")),
+            b"sync_file_range" => Ok(Parsed::Skip("partial syncs")),
+            _ => Err(unknown("action", action, "fio has no action of")),
         }
-        let (offset, length) = (next()?.number("offset")?, next()?.number("length")?);
-        request(notes, time, file, kind, offset, length)
     }
 }
 
@@ -125,14 +121,5 @@ fn request(
     length: u64,
 ) -> Result<Parsed<Row>, RowError> {
     let (time, device) = (scaled("timestamp", microseconds, 1000)?, notes.device(file)?);
-    Ok(Parsed::Content(Row {
-        time,
-        device,
-        kind,
-        start,
-        length,
-        latency: None,
-        process: Comm::default(),
-        error: 0,
-    }))
+    Ok(Parsed::Content(Row { time, device, kind, start, length, ..Row::bare() }))
 }

@@ -5,7 +5,7 @@
 //! size; it is bytes in its example, where consecutive blocks are written with a size of 4096. A fifth number, a
 //! stream, is ignored.
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
@@ -31,18 +31,24 @@ fn split(line: &[u8]) -> Result<[Field<'_>; 4], RowError> {
     Ok(four)
 }
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"0" => EventKind::Read,
+        b"1" => EventKind::Write,
+        b"3" => EventKind::Discard,
+        _ => return None,
+    })
+}
+
 impl Parse for Midas {
     type Content = Row;
 
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         let (time, _) = line.seconds()?;
         line.byte(b' ')?;
-        let kind = match line.word()? {
-            b"0" => EventKind::Read,
-            b"1" => EventKind::Write,
-            b"3" => EventKind::Discard,
-            _ => return None,
-        };
+        let kind = kind_of(line.word()?)?;
         line.byte(b' ')?;
         let (block, length) = (line.number_and(b' ')?, line.number_and(b'\n')?);
         length.is_multiple_of(512).then_some(())?;
@@ -52,23 +58,17 @@ impl Parse for Midas {
             kind,
             start: block.checked_mul(BLOCK)?,
             length,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let [timestamp, kind, lba, size] = split(line)?;
-        let kind = match kind.text {
-            b"0" => EventKind::Read,
-            b"1" => EventKind::Write,
-            b"3" => EventKind::Discard,
-            b"2" => {
-                return Ok(Parsed::Skip("rows of the type 2, which MiDAS does not use"));
-            }
-            _ => return Err(unknown("type", kind.text, "is none of 0, 1, 2 and 3")),
-        };
+        if kind.text == b"2" {
+            return Ok(Parsed::Skip("rows of the type 2, which MiDAS does not use"));
+        }
+        let kind =
+            kind_of(kind.text).ok_or_else(|| unknown("type", kind.text, "is none of 0, 1, 2 and 3"))?;
         let device = notes.device(b"disk")?;
         Ok(Parsed::Content(Row {
             time: seconds("timestamp", timestamp.text)?,
@@ -76,9 +76,7 @@ impl Parse for Midas {
             kind,
             start: scaled("LBA", lba.number("LBA")?, BLOCK)?,
             length: bytes(size)?,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

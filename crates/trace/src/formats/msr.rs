@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 use trimtab_core::units::Nanos;
 
 use crate::error::RowError;
@@ -23,6 +23,16 @@ pub(crate) struct Msr {
     device: Vec<u8>,
 }
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"Read" => EventKind::Read,
+        b"Write" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Msr {
     type Content = Row;
 
@@ -30,11 +40,7 @@ impl Parse for Msr {
         notes.clock()?;
         let ticks = line.number_and(b',')?.checked_sub(EPOCH)?;
         let (host, disk) = (line.until(b',')?, line.until(b',')?);
-        let kind = match line.until(b',')? {
-            b"Read" => EventKind::Read,
-            b"Write" => EventKind::Write,
-            _ => return None,
-        };
+        let kind = kind_of(line.until(b',')?)?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
         let response = line.number_and(b'\n')?;
         let is_last = self.device.strip_prefix(host)?.strip_prefix(b"_")? == disk;
@@ -46,8 +52,7 @@ impl Parse for Msr {
             start,
             length,
             latency: Some(Nanos(response.checked_mul(100)?)),
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
@@ -56,11 +61,8 @@ impl Parse for Msr {
         if timestamp.text == b"Timestamp" {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = match kind.text {
-            b"Read" => EventKind::Read,
-            b"Write" => EventKind::Write,
-            _ => return Err(unknown("Type", kind.text, "is neither Read nor Write")),
-        };
+        let kind =
+            kind_of(kind.text).ok_or_else(|| unknown("Type", kind.text, "is neither Read nor Write"))?;
         let ticks = timestamp.number("Timestamp")?;
         let ticks = ticks.checked_sub(EPOCH);
         let ticks =
@@ -79,8 +81,7 @@ impl Parse for Msr {
             start: offset.number("Offset")?,
             length: size.number("Size")?,
             latency: Some(Nanos(scaled("ResponseTime", response.number("ResponseTime")?, 100)?)),
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

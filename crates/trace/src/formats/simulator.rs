@@ -5,7 +5,7 @@
 //! and MQSim (README of CMU-SAFARI/MQSim, "Trace-based Workloads"): whole nanoseconds; 1 for a read, 0 for a write.
 
 use trimtab_core::SECTOR;
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
@@ -87,9 +87,7 @@ impl Parse for Simulator {
             kind,
             start: sector.checked_mul(SECTOR.0)?,
             length: sectors.checked_mul(SECTOR.0)?,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
@@ -105,9 +103,7 @@ impl Parse for Simulator {
             kind,
             start: scaled("address", address.number("address")?, SECTOR.0)?,
             length: scaled("sectors", sectors.number("sectors")?, SECTOR.0)?,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

@@ -7,7 +7,7 @@
 //! description of a trace. This reader takes 512 bytes, as the UMass traces have: in Financial1, a write of
 //! 3584 bytes is followed by one 7 blocks later.
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
@@ -25,17 +25,23 @@ pub(crate) struct Spc {
     device: Vec<u8>,
 }
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"R" | b"r" => EventKind::Read,
+        b"W" | b"w" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Spc {
     type Content = Row;
 
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         let asu = line.until(b',')?;
         let (sector, length) = (line.number_and(b',')?, line.number_and(b',')?);
-        let kind = match line.until(b',')? {
-            b"R" | b"r" => EventKind::Read,
-            b"W" | b"w" => EventKind::Write,
-            _ => return None,
-        };
+        let kind = kind_of(line.until(b',')?)?;
         let (time, _) = line.seconds()?;
         line.byte(b'\n')?;
         self.device.clear();
@@ -47,19 +53,14 @@ impl Parse for Spc {
             kind,
             start: sector.checked_mul(BLOCK)?,
             length,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let [asu, lba, size, opcode, timestamp] = fields(required(line), b',')?;
-        let kind = match opcode.text {
-            b"R" | b"r" => EventKind::Read,
-            b"W" | b"w" => EventKind::Write,
-            _ => return Err(unknown("Opcode", opcode.text, "is neither R nor W")),
-        };
+        let kind =
+            kind_of(opcode.text).ok_or_else(|| unknown("Opcode", opcode.text, "is neither R nor W"))?;
         self.device.clear();
         self.device.extend_from_slice(b"asu");
         self.device.extend_from_slice(asu.text);
@@ -70,9 +71,7 @@ impl Parse for Spc {
             kind,
             start: scaled("LBA", lba.number("LBA")?, BLOCK)?,
             length: size.number("Size")?,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }
@@ -88,6 +87,6 @@ pub(crate) fn is_line(line: &[u8]) -> bool {
     let known = fields(required(line), b',');
     known.is_ok_and(|[asu, lba, size, opcode, timestamp]| {
         let numbers = [asu, lba, size].into_iter().all(|field| field.is_number());
-        matches!(opcode.text, b"R" | b"r" | b"W" | b"w") && numbers && seconds("", timestamp.text).is_ok()
+        kind_of(opcode.text).is_some() && numbers && seconds("", timestamp.text).is_ok()
     })
 }

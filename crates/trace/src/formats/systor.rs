@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 use trimtab_core::units::Nanos;
 
 use crate::error::RowError;
@@ -21,6 +21,16 @@ pub(crate) struct Systor {
     device: Vec<u8>,
 }
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"R" => EventKind::Read,
+        b"W" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Systor {
     type Content = Row;
 
@@ -30,11 +40,7 @@ impl Parse for Systor {
         line.byte(b',')?;
         let (response, _) = line.seconds()?;
         line.byte(b',')?;
-        let kind = match line.until(b',')? {
-            b"R" => EventKind::Read,
-            b"W" => EventKind::Write,
-            _ => return None,
-        };
+        let kind = kind_of(line.until(b',')?)?;
         let lun = line.until(b',')?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b'\n')?);
         self.device.clear();
@@ -47,8 +53,7 @@ impl Parse for Systor {
             start,
             length,
             latency: Some(Nanos(response)),
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
@@ -57,14 +62,11 @@ impl Parse for Systor {
         if timestamp.text == b"Timestamp" {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = match io_type.text {
-            b"R" => EventKind::Read,
-            b"W" => EventKind::Write,
-            b"" => {
-                return Ok(Parsed::Skip("requests without a response, of unknown type"));
-            }
-            _ => return Err(unknown("IOType", io_type.text, "is neither R, W nor empty")),
-        };
+        if io_type.text.is_empty() {
+            return Ok(Parsed::Skip("requests without a response, of unknown type"));
+        }
+        let kind = kind_of(io_type.text)
+            .ok_or_else(|| unknown("IOType", io_type.text, "is neither R, W nor empty"))?;
         let time = seconds("Timestamp", timestamp.text)?;
         notes.set_clock(Duration::from_nanos(time));
         let latency =
@@ -80,8 +82,7 @@ impl Parse for Systor {
             start: offset.number("Offset")?,
             length: size.number("Size")?,
             latency,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
@@ -16,6 +16,16 @@ use crate::text::{scaled, unknown};
 
 pub(crate) struct Tencent;
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"0" => EventKind::Read,
+        b"1" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Tencent {
     type Content = Row;
 
@@ -23,11 +33,7 @@ impl Parse for Tencent {
         notes.clock()?;
         let seconds = line.number_and(b',')?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
-        let kind = match line.until(b',')? {
-            b"0" => EventKind::Read,
-            b"1" => EventKind::Write,
-            _ => return None,
-        };
+        let kind = kind_of(line.until(b',')?)?;
         let volume = line.until(b'\n')?;
         Some(Parsed::Content(Row {
             time: seconds.checked_mul(1_000_000_000)?,
@@ -35,9 +41,7 @@ impl Parse for Tencent {
             kind,
             start: start.checked_mul(512)?,
             length: length.checked_mul(512)?,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 
@@ -46,11 +50,8 @@ impl Parse for Tencent {
         if timestamp.text == b"Timestamp" {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = match io_type.text {
-            b"0" => EventKind::Read,
-            b"1" => EventKind::Write,
-            _ => return Err(unknown("IOType", io_type.text, "is neither 0 nor 1")),
-        };
+        let kind =
+            kind_of(io_type.text).ok_or_else(|| unknown("IOType", io_type.text, "is neither 0 nor 1"))?;
         let seconds = timestamp.number("Timestamp")?;
         notes.set_clock(Duration::from_secs(seconds));
         let device = notes.device(volume.text)?;
@@ -60,9 +61,7 @@ impl Parse for Tencent {
             kind,
             start: scaled("Offset", offset.number("Offset")?, 512)?,
             length: scaled("Size", size.number("Size")?, 512)?,
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

@@ -9,7 +9,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::EventKind;
 
 use crate::error::{RowError, TraceError};
 use crate::input::{self, fill};
@@ -154,9 +154,7 @@ impl Records for Vscsi {
             kind,
             start: if is_flush { 0 } else { scaled("lbn", sector, 512)? },
             length: if is_flush { 0 } else { bytes.into() },
-            latency: None,
-            process: Comm::default(),
-            error: 0,
+            ..Row::bare()
         })?;
         Ok(true)
     }

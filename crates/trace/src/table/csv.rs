@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use trimtab_core::trace::{Comm, EventKind, FsIndex};
+use trimtab_core::trace::{Comm, FsIndex};
 use trimtab_core::units::Nanos;
 
 use super::values::{number_of, required};
-use super::{Places, TableNames, TableRow};
+use super::{Places, TableNames, TableRow, kind_of};
 use crate::error::RowError;
 use crate::file::Column;
 use crate::parse::{Content, Notes, Parse, Parsed};
@@ -16,8 +16,9 @@ use crate::text::unknown;
 
 #[derive(Default)]
 pub(crate) struct Csv {
-    places: Option<(Places, usize)>,
-    /// The column that each field of a line is of; none for one that is not read.
+    /// Set by the line of names.
+    places: Option<Places>,
+    /// The column of each field of a line, or nothing for a field that is not read.
     columns: Vec<Option<Column>>,
     names: TableNames,
     /// Where the fields of the line at hand begin and end.
@@ -89,11 +90,11 @@ impl Parse for Csv {
     type Content = TableLine;
 
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<TableLine>> {
-        let Some((_, columns)) = &self.places else { return None };
+        self.places.as_ref()?;
         let mut row = QuickRow::default();
-        for place in 0..*columns {
-            let end = if place + 1 == *columns { b'\n' } else { b',' };
-            match self.columns[place] {
+        for (place, column) in self.columns.iter().enumerate() {
+            let end = if place + 1 == self.columns.len() { b'\n' } else { b',' };
+            match column {
                 Some(Column::Time) => row.time = Some(line.number_and(end)?),
                 Some(Column::Start) => row.start = Some(line.number_and(end)?),
                 Some(Column::Length) => row.length = Some(line.number_and(end)?),
@@ -107,7 +108,7 @@ impl Parse for Csv {
                 None => _ = text(line, end)?,
             }
         }
-        let kind = EventKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == row.kind)?;
+        let kind = kind_of(row.kind)?;
         let device = if row.device.is_empty() { b"disk" } else { row.device };
         let row = Row {
             time: row.time?,
@@ -123,7 +124,7 @@ impl Parse for Csv {
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<TableLine>, RowError> {
-        let Some((places, columns)) = &self.places else {
+        let Some(places) = &self.places else {
             let line = without_mark(line);
             split(line, &mut self.fields)?;
             let names: Vec<_> = self.fields.iter().map(|field| unquoted(line, *field)).collect();
@@ -133,12 +134,12 @@ impl Parse for Csv {
             gaps.into_iter().for_each(|gap| notes.gap(gap));
             let column = |name: &Cow<str>| Column::ALL.into_iter().find(|column| column.name() == *name);
             self.columns = names.iter().map(column).collect();
-            self.places = Some((places.map_err(|reason| RowError::Table(reason.to_string()))?, names.len()));
+            self.places = Some(places.map_err(|reason| RowError::Table(reason.to_string()))?);
             return Ok(Parsed::Skip("column names"));
         };
         split(line, &mut self.fields)?;
-        if self.fields.len() != *columns {
-            return Err(RowError::Fields { wanted: *columns });
+        if self.fields.len() != self.columns.len() {
+            return Err(RowError::Fields { wanted: self.columns.len() });
         }
         let text = |column| {
             places.of(column).map_or(Cow::Borrowed(&b""[..]), |place| unquoted(line, self.fields[place]))

@@ -184,6 +184,12 @@ struct TableNames {
     file_systems: HashMap<Vec<u8>, FsIndex>,
 }
 
+/// Returns the kind of event that has this name.
+#[inline]
+fn kind_of(name: &[u8]) -> Option<EventKind> {
+    EventKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
+}
+
 impl TableNames {
     /// The names of a table that has a trace's header.
     fn of(header: &TraceHeader) -> Self {
@@ -220,7 +226,7 @@ impl TableNames {
 
     /// Returns a row and its file system, with numbers in place of names; `header` takes names that are new.
     fn row(&mut self, row: &TableRow, header: &mut impl Header) -> Result<(Row, Option<FsIndex>), RowError> {
-        let kind = EventKind::ALL.into_iter().find(|kind| kind.name().as_bytes() == row.kind);
+        let kind = kind_of(row.kind);
         let kind = kind.ok_or_else(|| unknown("kind", row.kind, "is no kind of event"))?;
         let device = header.device(row.device.unwrap_or(b"disk"))?;
         let fs = row.file_system.map(|name| self.file_system(name, header)).transpose()?;
