@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use trimtab_core::shell::quoted;
-use trimtab_keeper::pause::{Pause, Pauses};
+use trimtab_keeper::pause::{Pause, Pauses, in_seconds};
 use trimtab_keeper::service::control::{Control, ControlError, RUN};
 use trimtab_keeper::trim::{RunningTrims, mount_from};
 use trimtab_linux::PROCFS;
@@ -57,8 +57,8 @@ fn length(text: &str) -> Result<Duration> {
     Ok(length)
 }
 
-/// Pauses the trims of the file system at `mount`, or of all, and waits until none is under way. Says for how long, and how that
-/// is ended.
+/// Pauses the trims of the file system at `mount`, or of all, and waits until none is under way. Returns a sentence that says for
+/// how long, and which command ends the pause.
 pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<String> {
     let mounts = mount.map(mount_points).transpose()?;
     let of_it = mounts.as_deref().unwrap_or_default();
@@ -86,14 +86,9 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<Strin
     Ok(format!(
         "{}: no trim is under way, and none starts for {}; {} ends that",
         named.map_or("all file systems".into(), Path::to_string_lossy),
-        rest(left.max(length)),
+        in_seconds(left.max(length)),
         resumption(named)
     ))
-}
-
-/// Returns a time as people say it, in whole seconds.
-fn rest(left: Duration) -> humantime::FormattedDuration {
-    humantime::format_duration(Duration::from_secs(left.as_secs().max(1)))
 }
 
 /// Returns the command that ends the pause of the file system at `mount`, or of all.
@@ -103,7 +98,7 @@ fn resumption(mount: Option<&Path>) -> String {
 
 pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
     // A file system that was unmounted meanwhile is named by its path.
-    let named = |name: &Path| mount_points(name).or_else(|_| Ok::<_, Error>(vec![canonical(name)?]));
+    let named = |name: &Path| mount_points(name).or_else(|_| canonical(name).map(|path| vec![path]));
     let mounts = args.mount.as_deref().map(named).transpose()?.unwrap_or_default();
     let was_paused = Pauses::of(&args.run).end(&mounts).context("cannot resume; run this as root")?;
     tell_service(&args.run)?;
@@ -121,7 +116,11 @@ pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
 /// Fails if the trims of the file system with these mount points are paused.
 pub fn check(run: &Path, mounts: &[PathBuf]) -> Result<()> {
     if let Some(pause) = Pause::longest(&Pauses::of(run).read(), mounts) {
-        bail!("trims are paused for another {}; {} ends that", rest(pause.rest()), resumption(pause.mount()));
+        bail!(
+            "trims are paused for another {}; {} ends that",
+            in_seconds(pause.rest()),
+            resumption(pause.mount())
+        );
     }
     Ok(())
 }
@@ -151,15 +150,10 @@ pub fn mount_points(name: &Path) -> Result<Vec<PathBuf>> {
             name.display()
         )
     })?;
-    let mut found = vec![mount.target.clone()];
-    // A device is named by the mount point that it has had for the longest time.
-    found.retain(|_| device.is_none());
-    for other in all.iter().filter(|other| other.is_of_same_file_system(mount)) {
-        if !found.contains(&other.target) {
-            found.push(other.target.clone());
-        }
-    }
-    Ok(found)
+    // A device stands for its first mount point, which is listed first.
+    let named = device.is_none().then_some(mount);
+    let same = all.iter().filter(|other| other.is_of_same_file_system(mount));
+    Ok(named.into_iter().chain(same).map(|mount| mount.target.clone()).collect())
 }
 
 /// A mount point that hangs or is gone can still be named by its whole path.

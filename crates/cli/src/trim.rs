@@ -302,14 +302,11 @@ impl Job<'_> {
         let mut watch = Watch::new(path, self.shows_progress, self.interrupt.clone());
         let target = Target::open(self.machine, path)?;
         report.target = target.mount().display().to_string();
-        let check_pause = || {
-            let paused = pause::check(self.run, target.mount_points());
-            paused.with_context(|| target.mount().display().to_string())
-        };
-        // A pause that begins later finds it. Without the rights for it, the trim fails anyway.
+        // A pause that begins later finds the trim. Without the rights to announce it, the trim fails anyway.
         let announced = if self.dry_run { None } else { Announced::new(self.run, target.mount()).ok() };
         if !self.dry_run {
-            check_pause()?;
+            let paused = pause::check(self.run, target.mount_points());
+            paused.with_context(|| target.mount().display().to_string())?;
         }
         // A trim of all free space includes the pending extents.
         let is_whole = self.request.range == EVERYTHING;

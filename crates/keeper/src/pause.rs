@@ -151,7 +151,12 @@ impl Pause {
     }
 }
 
-/// The time since boot, with that in which the machine slept.
+/// Returns the text for a time, in whole seconds.
+pub fn in_seconds(time: Duration) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(time.as_secs().max(1)))
+}
+
+/// The time since boot, with the time for which the machine slept.
 fn since_boot() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }

@@ -217,8 +217,8 @@ impl PreparedTrim {
     }
 
     /// Trims until everything is trimmed or `interrupt` is set, which ends a call that is under way. Saves the progress to
-    /// `journal`, unless only pending extents are trimmed: the caller keeps those that are left. `announced` lasts until the last
-    /// process in FITRIM has ended.
+    /// `journal`, unless only pending extents are trimmed: the caller keeps those that are left. Processes that call FITRIM share
+    /// the lock of `announced`.
     ///
     /// # Errors
     /// [`JournalError`]; at the start, nothing is trimmed.
@@ -247,7 +247,9 @@ impl PreparedTrim {
         };
         saver.write()?;
         let trimmer = target.trimmer();
-        announced.and_then(Announced::file).into_iter().for_each(|file| trimmer.ender().keep_open(file));
+        if let Some(file) = announced.and_then(Announced::file) {
+            trimmer.ender().keep_open(file);
+        }
         let ending = EndOnInterrupt::start(interrupt, trimmer.ender());
         let trimmer: Box<dyn Trimmer> =
             if self.again { Box::new(RepeatingTrimmer { trimmer, target }) } else { Box::new(trimmer) };

@@ -7,6 +7,7 @@ use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_core::error::chain;
 
 use super::{ManagedFileSystem, Work};
+use crate::pause::in_seconds;
 use crate::service::config::ServicePolicy;
 use crate::service::mounts::MountedFileSystem;
 use crate::service::survey::own_discards;
@@ -78,7 +79,7 @@ impl ManagedFileSystem {
             return (State::Trimming, Some("by trimtab trim".to_owned()));
         }
         if self.is_paused(now) {
-            let left = humantime::format_duration(Duration::from_secs((self.paused - now).as_secs().max(1)));
+            let left = in_seconds(self.paused - now);
             return (State::Waiting, Some(format!("paused for another {left} (trimtab resume)")));
         }
         if self.is_frozen {
