@@ -33,6 +33,7 @@ use trimtab_core::error::chain;
 use trimtab_core::verdict::{Severity, Verdict};
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::{EnvironmentError, environment};
+use trimtab_linux::mount::Mount;
 use trimtab_linux::stack::{self, LayerKind, Machine, ServedMount, Setup, Stack, StackError};
 
 use self::canary::CanaryError;
@@ -68,12 +69,6 @@ pub enum DoctorError {
     /// A path has no stack, or the mounts can't be listed.
     #[error(transparent)]
     Stack(#[from] StackError),
-    /// The file system mounted here is unknown.
-    #[error("no storage stack is known below {}", mount.display())]
-    NoTarget {
-        /// The mount point.
-        mount: PathBuf,
-    },
     /// The user asked to stop.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
@@ -93,27 +88,14 @@ pub struct JudgedMount {
     pub reason: String,
 }
 
-/// Judges the storage below the file system mounted at `mount` on this machine.
+/// Judges the storage below `mount` of this machine, without a look at the mounted file system itself.
 ///
 /// # Errors
-/// [`DoctorError`] where the mount has no stack that can be found.
-pub fn verdict_on(mount: &Path) -> Result<JudgedMount, DoctorError> {
-    let plan = ExamineOptions {
-        machine: Machine::live(),
-        paths: vec![mount.to_owned()],
-        canary: None,
-        erase_block: ASSUMED_ERASE_BLOCK,
-        // The service itself asks.
-        served: None,
-        is_down: false,
-        left_out: Vec::new(),
-        invocation: Vec::new(),
-    };
-    let examined = examine(&plan, &Interrupt::never())?;
-    let target = examined.document.targets.into_iter().next();
-    let found = examined.stacks.into_iter().next().zip(target);
-    let (stack, target) = found.ok_or_else(|| DoctorError::NoTarget { mount: mount.to_owned() })?;
-    Ok(JudgedMount { stack, verdict: target.verdict, reason: target.reason })
+/// [`StackError`] where its stack can't be found.
+pub fn verdict_on(mount: Mount) -> Result<JudgedMount, StackError> {
+    let stack = Stack::of_mount(&Machine::live(), mount)?;
+    let judged = judge::judge(&stack);
+    Ok(JudgedMount { verdict: judged.verdict, reason: judged.reason, stack })
 }
 
 /// The result of an examination.

@@ -1,9 +1,11 @@
 //! File systems are mounted and unmounted while the service runs.
 
 use std::fs;
+use std::mem::MaybeUninit;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use trimtab_core::Bytes;
@@ -33,6 +35,31 @@ fn file_system_is_managed_while_mounted() {
     wait_until("it is managed again", || state().is_some_and(|state| state != State::Off));
     volume.unmount();
     wait_until("it is gone", || state().is_none());
+}
+
+#[test]
+fn only_what_is_trimmed_is_opened() {
+    if !possible() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "btrfs"] {
+        let volume = Volume::mounted(fstype);
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, &volume.target, WatchFlags::OPEN).unwrap();
+        let is_opened = || inotify::Reader::new(&watch, &mut [MaybeUninit::uninit(); 512]).next().is_ok();
+        let daemon = Daemon::start("");
+        let state = || daemon.status_of(&volume).map(|fs| fs.state);
+        assert_eq!(state(), Some(State::Off), "{fstype}");
+        volume.remount("remount,ro");
+        volume.remount("remount,rw");
+        daemon.signal(Signal::HUP);
+        wait_until("the configuration is read", || daemon.logged("event=configuration_loaded") == 1);
+        assert!(!is_opened(), "{fstype}");
+        daemon.configure(&eager(&volume));
+        daemon.signal(Signal::HUP);
+        wait_until("it is managed", || state().is_some_and(|state| state != State::Off));
+        assert!(is_opened(), "{fstype}");
+    }
 }
 
 #[test]

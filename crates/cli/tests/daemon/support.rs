@@ -112,8 +112,7 @@ impl Volume {
         Pid::from_raw(drive.stats().unwrap().server as i32).unwrap()
     }
 
-    /// Unmounts it. Retries, because the services of other tests examine all mount points and keep each busy
-    /// for a moment.
+    /// Unmounts it. Retries, because a child that another test just forked has this test's files open until it executes.
     pub fn unmount(&self) {
         let deadline = Instant::now() + Duration::from_millis(500);
         while let Err(error) = mount::unmount(&self.target) {
@@ -176,7 +175,6 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // A child that another test just forked has this test's files open until it executes.
         let deadline = Instant::now() + Duration::from_secs(2);
         while mount::unmount(&self.target).is_err() && Instant::now() < deadline {
             if !fs::read_to_string("/proc/self/mountinfo")

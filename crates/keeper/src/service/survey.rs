@@ -111,8 +111,8 @@ pub fn survey(config: &Config) -> Result<StatusDocument, StackError> {
 
 /// Examines the storage below a file system.
 fn storage(found: &MountedFileSystem) -> Storage {
-    let target = found.mount.target.clone();
-    match with_timeout(move || verdict_on(&target)) {
+    let mount = found.mount.clone();
+    match with_timeout(move || verdict_on(mount)) {
         Ok(Ok(judged)) => judged.into(),
         Ok(Err(error)) => Storage::unknown(chain(&error)),
         Err(no_answer) => Storage::unknown(no_answer.to_string()),

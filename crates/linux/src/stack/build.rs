@@ -8,6 +8,7 @@ use trimtab_core::device::Announced;
 use super::device::Place;
 use super::in_use::{InUse, Node, device_named};
 use super::{Below, Layer, LayerKind, Machine, Stack, StackError, device, file_system};
+use crate::mount::Mount;
 
 /// The most layers on top of each other, and the most in all.
 const MOST_DEEP: usize = 64;
@@ -23,7 +24,19 @@ impl Stack {
     pub fn of(machine: &Machine, target: &Path) -> Result<Self, StackError> {
         let in_use = InUse::of(machine)?;
         let top = in_use.find(machine, target)?;
-        let mut walk = Walk { machine, in_use: &in_use, above: Vec::new(), done: Vec::new() };
+        Self::below(top, machine, &in_use)
+    }
+
+    /// The stack below `mount`, which stays untouched: whoever looks up its path keeps it from being unmounted meanwhile.
+    ///
+    /// # Errors
+    /// [`StackError`]: sysfs can't be read or makes no sense.
+    pub fn of_mount(machine: &Machine, mount: Mount) -> Result<Self, StackError> {
+        Self::below(Node::FileSystem(mount), machine, &InUse::of(machine)?)
+    }
+
+    fn below(top: Node, machine: &Machine, in_use: &InUse) -> Result<Self, StackError> {
+        let mut walk = Walk { machine, in_use, above: Vec::new(), done: Vec::new() };
         walk.descend(top)?;
         // A layer was done after those below it.
         let last = walk.done.len() - 1;

@@ -17,9 +17,10 @@ use trimtab_core::document::decisions::{DECISIONS_SCHEMA, DecisionsHead};
 use trimtab_core::policy::{Goals, LearnedCosts};
 use trimtab_core::profile::ProfileError;
 use trimtab_core::{Bytes, Extent};
-use trimtab_doctor::{DoctorError, JudgedMount};
+use trimtab_doctor::JudgedMount;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::file_system_kind::FileSystemKind;
+use trimtab_linux::stack::StackError;
 use trimtab_linux::trim;
 use trimtab_linux::trim::TrimError;
 
@@ -73,7 +74,7 @@ impl OffReason {
 }
 
 /// The examination of a file system's storage, which may still run.
-pub(super) type Examination = SingleCall<Result<JudgedMount, DoctorError>>;
+pub(super) type Examination = SingleCall<Result<JudgedMount, StackError>>;
 
 /// A file system that the service manages.
 pub(super) struct ManagedFileSystem {
@@ -81,7 +82,7 @@ pub(super) struct ManagedFileSystem {
     /// The examination of its storage, which may still run.
     pub examination: Examination,
     context: Rc<Context>,
-    /// Its identifier; none if it did not answer.
+    /// Its identifier; none if it did not answer, or was never trimmed by this service.
     id: Option<String>,
     /// Until when it is left alone after a trim of it was ended.
     held: Duration,
@@ -139,12 +140,10 @@ impl ManagedFileSystem {
     ) -> Self {
         let settings = config.settings(&found.targets, storage.disk().as_deref());
         let reports_frees = FileSystemKind::reports_frees(&found.mount.fstype);
-        let asked = found.clone();
-        let id = with_timeout(move || asked.id()).ok().flatten();
         let mut managed = Self {
-            statistics: Statistics::new(id.as_ref().and_then(|id| context.store.stamped(id))),
+            statistics: Statistics::default(),
             context: context.clone(),
-            id,
+            id: None,
             held: Duration::ZERO,
             removable: None,
             is_frozen: false,
@@ -213,7 +212,11 @@ impl ManagedFileSystem {
             ServicePolicy::Smart if is_trimmed && !self.reports_frees => ServicePolicy::Batched(WEEK),
             policy => policy,
         };
-        let off = off.map(OffReason::from).or_else(|| self.check().err());
+        // Only what is trimmed is opened: whoever unmounts it at that moment is refused.
+        let off = off.map(OffReason::from).or_else(|| is_trimmed.then(|| self.check().err())?);
+        if is_trimmed && off.is_none() {
+            self.identify();
+        }
         let full_trim = match self.policy {
             ServicePolicy::Batched(every) => {
                 let last = self.id.as_ref().and_then(|id| self.context.store.stamped(id));
@@ -236,6 +239,16 @@ impl ManagedFileSystem {
             if let Work::On { driver, .. } = &mut self.work {
                 driver.take_over(*old);
             }
+        }
+    }
+
+    /// Asks it for its identifier if that is not known, and looks up when it was last trimmed.
+    fn identify(&mut self) {
+        if self.id.is_none() {
+            let asked = self.found.clone();
+            self.id = with_timeout(move || asked.id()).ok().flatten();
+            let last_trim = self.id.as_ref().and_then(|id| self.context.store.stamped(id));
+            self.statistics.last_trim = self.statistics.last_trim.max(last_trim);
         }
     }
 

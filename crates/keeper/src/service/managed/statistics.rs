@@ -21,11 +21,6 @@ pub(super) struct Statistics {
 }
 
 impl Statistics {
-    /// Begins them for a file system that was last trimmed at this time, as far as known.
-    pub fn new(last_trim: Option<SystemTime>) -> Self {
-        Self { last_trim, ..Self::default() }
-    }
-
     /// Adds the totals of a policy driver that ends.
     pub fn add(&mut self, ended: &Totals) {
         self.former = sum(&self.former, ended);

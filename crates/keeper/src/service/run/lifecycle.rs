@@ -123,9 +123,9 @@ impl Service {
         mut examination: Examination,
         now: Duration,
     ) -> ManagedFileSystem {
-        let target = found.mount.target.clone();
+        let mount = found.mount.clone();
         // The examination fails if the storage changes meanwhile.
-        let storage = match examination.run(move || verdict_on(&target)) {
+        let storage = match examination.run(move || verdict_on(mount)) {
             Ok(Ok(judged)) => judged.into(),
             Ok(Err(error)) => Storage::unknown(chain(&error)),
             Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
