@@ -62,8 +62,6 @@ struct Running {
     process: Option<Pid>,
     /// A file that the processes keep open.
     kept: Option<Arc<File>>,
-    /// Whether a process was ended since the last [`Ender::take_ended`].
-    was_ended: bool,
 }
 
 impl Ender {
@@ -73,9 +71,7 @@ impl Ender {
 
     /// Kills the process, if one runs. It ends when the kernel has finished the discard, or the like, that it waits for.
     pub fn end(&self) {
-        let mut running = self.lock();
-        if let Some(process) = running.process {
-            running.was_ended = true;
+        if let Some(process) = self.lock().process {
             // It is not reaped while its number is here, so the number is still its own.
             _ = kill_process(process, Signal::KILL);
         }
@@ -89,11 +85,6 @@ impl Ender {
     /// Returns whether a process runs.
     pub fn is_running(&self) -> bool {
         self.lock().process.is_some()
-    }
-
-    /// Returns whether [`Self::end`] ended a process since the last call.
-    pub fn take_ended(&self) -> bool {
-        std::mem::take(&mut self.lock().was_ended)
     }
 }
 
@@ -348,7 +339,7 @@ mod tests {
     fn child_is_ended_from_another_thread() {
         let ender = Ender::default();
         ender.end();
-        assert!(!ender.take_ended(), "there was none");
+        assert!(!ender.is_running());
         let child = Forked::start(&ender, |_| thread::sleep(Duration::from_secs(600))).unwrap();
         assert!(ender.is_running());
         let other = ender.clone();
@@ -356,7 +347,6 @@ mod tests {
         assert_eq!(child.wait(&[], None), Woken::Answer);
         assert_eq!(child.receive::<1>(), None);
         drop(child);
-        assert!(ender.take_ended() && !ender.take_ended());
         assert!(!ender.is_running());
     }
 

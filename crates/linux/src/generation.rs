@@ -130,7 +130,7 @@ pub fn seal_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
 /// # Errors
 /// [`SealError`].
 pub fn seal_just_mounted(sysfs: &Path, mount: &Mount) -> Result<Seal, SealError> {
-    let disk = Disk::open(sealed_device(sysfs, mount)?)?;
+    let disk = Disk::new(sealed_device(sysfs, mount)?)?;
     let start = disk.start()?;
     if mount.fstype == "xfs" {
         let written = xfs::Written::mounted(sysfs, &disk)?;
@@ -155,10 +155,10 @@ fn sealed_device(sysfs: &Path, mount: &Mount) -> Result<BlockDevice, SealError> 
 /// # Errors
 /// [`SealError`]; [`SealError::Unclean`] of one that is still being unmounted.
 pub fn seal_unmounted(sysfs: &Path, procfs: &Path, device: &Path) -> Result<Seal, SealError> {
-    let disk = Disk::open(BlockDevice::open(sysfs, device)?)?;
+    let disk = Disk::new(BlockDevice::open(sysfs, device)?)?;
     // Until it is about to be through, an XFS that was not synced looks as it did when it was unmounted before.
-    let has_log = sysfs.join("fs/xfs").join(disk.device.block().name()).join("log").exists();
-    let number = disk.device.block().number()?;
+    let has_log = sysfs.join("fs/xfs").join(disk.block.name()).join("log").exists();
+    let number = disk.block.number()?;
     if has_log && !mount::mounts(procfs).is_ok_and(|all| all.iter().any(|mount| mount.number == number)) {
         return Err(SealError::Unclean { device: disk.path });
     }
@@ -200,17 +200,17 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path)
 }
 
-/// A device that is read past the page cache.
+/// A device that is read past the page cache, by processes that open it for one read each.
 struct Disk {
-    device: Device,
+    block: BlockDevice,
+    size: Bytes,
+    logical_block: Bytes,
     path: PathBuf,
 }
 
 impl Disk {
-    fn open(block: BlockDevice) -> Result<Self, SealError> {
-        let path = block.path();
-        let file = open(&path).map_err(|source| SealError::Read { path: path.clone(), source })?;
-        Ok(Self { device: Device::new(file, block)?, path })
+    fn new(block: BlockDevice) -> Result<Self, SealError> {
+        Ok(Self { size: block.size()?, logical_block: block.logical_block()?, path: block.path(), block })
     }
 
     /// Its first bytes.
@@ -222,12 +222,12 @@ impl Disk {
 
     /// Reads the bytes from `at` on, wherever these begin and end.
     fn read(&self, at: Bytes, into: &mut [u8]) -> Result<(), SealError> {
-        let block = self.device.logical_block().0;
+        let block = self.logical_block.0;
         let start = at.0 / block * block;
         let end = (at.0 + into.len() as u64).next_multiple_of(block);
         // Its drive may hang. The process has none of our files.
         let around = forked::attempt(None, || {
-            let device = Device::new(open(&self.path)?, self.device.block().clone());
+            let device = Device::new(open(&self.path)?, self.block.clone());
             let mut around = vec![0; (end - start) as usize];
             device.map_err(io::Error::other)?.read(Bytes(start), &mut around)?;
             Ok(around)
@@ -239,17 +239,17 @@ impl Disk {
 
     /// Returns an attribute in sysfs of the file system on it, from a file below the directory of its kind.
     fn attribute(&self, sysfs: &Path, kind: &str, file: &str) -> Result<String, SealError> {
-        let path = sysfs.join("fs").join(kind).join(self.device.block().name()).join(file);
+        let path = sysfs.join("fs").join(kind).join(self.block.name()).join(file);
         fs::read_to_string(&path).map_err(|source| SealError::Read { path, source })
     }
 
     fn seal(&self, uuid: [u8; 16], written: Written) -> Seal {
-        let block = self.device.block();
+        let block = &self.block;
         let names =
             ["wwid", "device/wwid", "device/serial", "serial", "dm/uuid", "md/uuid", "loop/backing_file"];
         let name = names.iter().find_map(|name| block.identity(name)).unwrap_or_else(|| block.whole().name());
         let start = block.extent().map_or(Bytes::ZERO, |extent| extent.start);
-        Seal { uuid, device: format!("{name} {}+{}", start.0, self.device.size().0), written }
+        Seal { uuid, device: format!("{name} {}+{}", start.0, self.size.0), written }
     }
 
     fn malformed(&self, expected: &'static str) -> SealError {

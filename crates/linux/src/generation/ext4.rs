@@ -76,7 +76,7 @@ impl Superblock {
 impl Written {
     /// By what sysfs has of the mounted one.
     pub fn mounted(sysfs: &Path, disk: &Disk, superblock: &Superblock) -> Result<Self, SealError> {
-        if disk.device.block().number_in("queue/iostats")? == 0 {
+        if disk.block.number_in("queue/iostats")? == 0 {
             return Err(SealError::Uncounted { device: disk.path.clone() });
         }
         let kib = |file| -> Result<u64, SealError> {
