@@ -10,7 +10,7 @@ use super::chunks::{Chunks, Location};
 use super::devices::{Devices, DiskOffset, KernelNumber};
 use super::error::TracefsError;
 use super::event::{FsEvent, FsId};
-use super::layout::Layout;
+use super::layout::{Layout, TIMEOUT};
 use crate::file_system_kind::FileSystemKind;
 use crate::mount::{self, Mount};
 use crate::{SYSFS, btrfs, ioctl};
@@ -182,17 +182,12 @@ impl Map {
             say_left_out(mount, devices, header);
             return None;
         };
-        match Layout::of(mount, devices.path_of(mount.number)) {
-            Some(layout) => Some(Self::Blocks { layout, on_disk }),
-            None => {
-                let (source, target) = (mount.source.display(), mount.target.display());
-                gap(
-                    header,
-                    format!("what the file system at {target} frees: {source} shows no superblock of it"),
-                );
-                None
-            }
+        let layout = Layout::of(mount, devices.path_of(mount.number), Some(TIMEOUT));
+        if let Err(error) = &layout {
+            let (source, target) = (mount.source.display(), mount.target.display());
+            gap(header, format!("what the file system at {target} ({source}) frees: {error}"));
         }
+        Some(Self::Blocks { layout: layout.ok()?, on_disk })
     }
 
     /// Returns true if both are of the same file system.

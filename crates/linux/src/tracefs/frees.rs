@@ -16,7 +16,7 @@ use super::file_systems::identity;
 use super::free_tracker::{Followed, FreeTracker};
 use super::freed::Freed;
 use super::instance::Instance;
-use super::layout::Layout;
+use super::layout::{Layout, TIMEOUT};
 use super::source::Sources;
 use super::{SHORTEST_WAIT, SLACK, clock};
 use crate::block::{BlockDevice, DeviceNumber};
@@ -162,8 +162,8 @@ impl Frees {
         let layout = match id {
             FsId::Btrfs(_) => None,
             FsId::Device(_) => {
-                let layout = Layout::of(mount, device.as_ref().map(BlockDevice::path));
-                Some(layout.ok_or_else(|| unsupported("its device shows no superblock"))?)
+                let layout = Layout::of(mount, device.as_ref().map(BlockDevice::path), Some(TIMEOUT));
+                Some(layout.map_err(|error| unsupported(&error.to_string()))?)
             }
         };
         let number = KernelNumber::from(mount.number);
@@ -180,6 +180,19 @@ impl Frees {
         } else {
             FreeCoverage::FromNow
         })
+    }
+
+    /// Reads the superblock of a file system that is to be [followed](Self::follow), which then need not wait for the drive.
+    /// Returns when the drive has answered, however long it hangs. `sysfs` is where sysfs is mounted.
+    pub fn read_ahead(sysfs: &Path, mount: &Mount) {
+        if let Some(FsId::Device(_)) = identity(mount) {
+            // Those that can't be read fail again when they are followed.
+            _ = Layout::of(
+                mount,
+                BlockDevice::numbered(sysfs, mount.number).map(|device| device.path()),
+                None,
+            );
+        }
     }
 
     /// Stops following the file system with this number, which has been unmounted.

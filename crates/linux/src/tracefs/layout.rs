@@ -25,30 +25,57 @@ pub(super) struct Layout {
     uuid: [u8; 16],
 }
 
+/// Why the units of a file system's addresses aren't known.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LayoutError {
+    /// The drive hangs, or is very slow.
+    #[error("its drive does not answer")]
+    NoAnswer,
+    /// The device can't be read.
+    #[error("its device can't be read: {0}")]
+    Read(io::Error),
+    /// No device is known, or it holds something else.
+    #[error("its device shows no superblock")]
+    NotFound,
+}
+
 /// How long a drive may take to show a superblock before it is taken for one that hangs.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Flags of `ext4_free_blocks` if only a part of the first or last cluster is freed: the cluster stays in use.
 const NOFREE_FIRST_CLUSTER: u64 = 0x10;
 const NOFREE_LAST_CLUSTER: u64 = 0x20;
 
 impl Layout {
-    /// Reads the superblock of the `fstype` on the device at the path `device`; returns none if there is none.
-    fn read(device: &Path, fstype: &str) -> io::Result<Option<Self>> {
-        let start = forked::attempt(Some(TIMEOUT), || {
+    /// Reads the superblock of the `fstype` on the device at the path `device`, within `limit`.
+    fn read(device: &Path, fstype: &str, limit: Option<Duration>) -> Result<Self, LayoutError> {
+        let start = forked::attempt(limit, || {
             let mut start = vec![0; 4096];
             File::open(device)?.read_exact_at(&mut start, 0)?;
             Ok(start)
+        });
+        let start = start.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => LayoutError::NoAnswer,
+            // The name it was mounted by, such as /dev/root, may not exist as a device.
+            io::ErrorKind::NotFound => LayoutError::NotFound,
+            _ => LayoutError::Read(error),
         })?;
-        Ok(start.first_chunk().and_then(|start| Self::parse(start, fstype)))
+        start.first_chunk().and_then(|start| Self::parse(start, fstype)).ok_or(LayoutError::NotFound)
     }
 
-    /// Reads the layout of a mounted file system, whose device may also have the path `other`; returns none
-    /// if neither path shows its superblock.
-    pub fn of(mount: &Mount, other: Option<PathBuf>) -> Option<Self> {
-        // The name it was mounted by, such as /dev/root, may not exist as a device.
-        let names = [Some(mount.source.clone()), other];
-        names.into_iter().flatten().find_map(|device| Self::read(&device, &mount.fstype).ok().flatten())
+    /// Reads the layout of a mounted file system, whose device may also have the path `other`, within `limit`; none for no
+    /// limit.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if neither path shows its superblock.
+    pub fn of(mount: &Mount, other: Option<PathBuf>, limit: Option<Duration>) -> Result<Self, LayoutError> {
+        match (Self::read(&mount.source, &mount.fstype, limit), other) {
+            // The other path is that of the same drive.
+            (Err(LayoutError::NotFound | LayoutError::Read(_)), Some(other)) => {
+                Self::read(&other, &mount.fstype, limit)
+            }
+            (read, _) => read,
+        }
     }
 
     /// Parses the superblock in the first 4 KiB of a device. The offsets are those of the kernel's

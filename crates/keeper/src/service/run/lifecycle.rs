@@ -7,7 +7,7 @@ use trimtab_core::error::chain;
 use trimtab_doctor::verdict_on;
 use trimtab_linux::generation::SealError;
 use trimtab_linux::stack::StackError;
-use trimtab_linux::tracefs::{FreeCoverage, TracefsError};
+use trimtab_linux::tracefs::{FreeCoverage, Frees, TracefsError};
 use trimtab_linux::trim;
 
 use super::Service;
@@ -123,9 +123,13 @@ impl Service {
         mut examination: Examination,
         now: Duration,
     ) -> ManagedFileSystem {
-        let mount = found.mount.clone();
+        let (mount, sysfs) = (found.mount.clone(), self.context.machine.sysfs());
+        let examine = move || {
+            Frees::read_ahead(&sysfs, &mount);
+            verdict_on(mount)
+        };
         // The examination fails if the storage changes meanwhile.
-        let storage = match examination.run(move || verdict_on(mount)) {
+        let storage = match examination.run(examine) {
             Ok(Ok(judged)) => judged.into(),
             Ok(Err(error)) => Storage::unknown(chain(&error)),
             Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
