@@ -1,5 +1,6 @@
 //! Recordings are complete, and a replay has the same effect on the model as the workload on the drive.
 
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -7,6 +8,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::sim::SimDocument;
 use trimtab_core::trace::EventKind;
 use trimtab_drive::Drive;
+use trimtab_linux::SYSFS;
 
 use crate::support::{Mounted, TRIMTAB, Trace, block, drive, possible, recorded};
 
@@ -135,4 +137,24 @@ fn anonymised_recording_has_no_names() {
     assert!(!names.is_empty() && names.iter().all(|name| name.as_bytes().starts_with(b"n-")), "{names:?}");
     let (_, written) = trace.total(&trace.header.devices[0].name, EventKind::Write);
     assert!(written >= Bytes::MIB, "{written}");
+}
+
+#[test]
+fn discards_are_named_by_who_asked_for_them() {
+    if !possible() {
+        return;
+    }
+    for scheduler in ["none", "mq-deadline"] {
+        let drive = drive(Bytes(256 << 20));
+        let queue = Path::new(SYSFS).join("block").join(block(&drive).name()).join("queue");
+        std::fs::write(queue.join("scheduler"), scheduler).unwrap();
+        let mounted = Mounted::new(&drive, "ext4", "");
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("t.parquet");
+        recorded(&["-d", mounted.path(), "-o", file.to_str().unwrap(), "--", "fstrim", mounted.path()]);
+        let events = Trace::read(&file).events;
+        let discards = events.iter().filter(|event| event.kind == EventKind::Discard);
+        let names: Vec<_> = discards.map(|event| event.process.to_string()).collect();
+        assert!(names.len() > 2 && names.iter().all(|name| name == "fstrim"), "{scheduler}: {names:?}");
+    }
 }

@@ -14,7 +14,7 @@ mod summary;
 pub use event::{Comm, DeviceIndex, EventKind, FsIndex, TraceEvent, UnknownKind};
 pub use header::{TRACE_SCHEMA, TraceDevice, TraceFileSystem, TraceHeader};
 pub use memory::InMemory;
-pub use ranges::Ranges;
+pub use ranges::{Range, Ranges};
 pub use summary::{Summary, Tally};
 
 /// A stream of events in the order of their times.

@@ -1,4 +1,6 @@
-//! Finds the ranges of discards that have several.
+//! Finds out which ranges a discard has, and which processes asked for them.
+//!
+//! A kernel thread may hand a discard to the driver; the process that asked for it is named by the event of its bio.
 //!
 //! For a disk that takes several ranges in one discard, such as NVMe, the kernel makes one request of bios at
 //! different addresses, and its events only have the start of the first and the total length. The order in
@@ -9,43 +11,47 @@
 
 use std::collections::VecDeque;
 
-use super::DeviceIndex;
+use super::{Comm, DeviceIndex};
 use crate::hash::FastMap;
 use crate::{Bytes, Extent};
 
 /// The most ranges that are kept of a disk: no event reports a bio that never became part of a request.
 const MOST_RANGES: usize = 1 << 14;
 
-/// The queued discards of disks that take several ranges in one, until the driver gets them.
+/// The queued discards of disks, until the driver gets them.
 #[derive(Debug, Default)]
 pub struct Ranges {
     /// By disk, in the order in which they were queued.
-    queued: FastMap<DeviceIndex, VecDeque<Queued>>,
+    queued: FastMap<DeviceIndex, VecDeque<Range>>,
 }
 
+/// A queued bio, or a part of one: a range of a discard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Queued {
-    /// The task.
-    pid: u32,
-    extent: Extent,
+pub struct Range {
+    /// The number of the task that queued it.
+    pub pid: u32,
+    /// The name of that task.
+    pub process: Comm,
+    /// Its place on the disk.
+    pub extent: Extent,
 }
 
 impl Ranges {
     /// Notes that a bio was queued.
-    pub fn queue(&mut self, device: DeviceIndex, pid: u32, extent: Extent) {
+    pub fn queue(&mut self, device: DeviceIndex, range: Range) {
         let queued = self.queued.entry(device).or_default();
-        queued.push_back(Queued { pid, extent });
+        queued.push_back(range);
         bound(queued);
     }
 
     /// Notes that `first` was split off the front of a bio that was too long for the disk.
     pub fn split(&mut self, device: DeviceIndex, first: Extent) {
         let Some(queued) = self.queued.get_mut(&device) else { return };
-        let is_whole = |whole: &Queued| whole.extent.start == first.start && whole.extent.end > first.end;
+        let is_whole = |whole: &Range| whole.extent.start == first.start && whole.extent.end > first.end;
         if let Some(place) = queued.iter().rposition(is_whole) {
             let whole = queued[place];
             queued[place].extent = first;
-            queued.insert(place + 1, Queued { extent: Extent::new(first.end, whole.extent.end), ..whole });
+            queued.insert(place + 1, Range { extent: Extent::new(first.end, whole.extent.end), ..whole });
             bound(queued);
         }
     }
@@ -66,7 +72,7 @@ impl Ranges {
     /// Takes the ranges of a request from the queue; `request` has its start and total length. Returns none
     /// if not all ranges are known. The known ones are then dropped, with everything that their tasks queued
     /// before: it would be mistaken for ranges of later requests.
-    pub fn take(&mut self, device: DeviceIndex, request: Extent) -> Option<Vec<Extent>> {
+    pub fn take(&mut self, device: DeviceIndex, request: Extent) -> Option<Vec<Range>> {
         let queued = self.queued.get_mut(&device)?;
         let firsts = (0..queued.len()).filter(|place| queued[*place].extent.start == request.start);
         let places = firsts
@@ -78,7 +84,7 @@ impl Ranges {
             forget(queued, request.start);
             return None;
         };
-        let ranges = places.iter().map(|place| queued[*place].extent).collect();
+        let ranges = places.iter().map(|place| queued[*place]).collect();
         places.iter().rev().for_each(|place| _ = queued.remove(*place));
         Some(ranges)
     }
@@ -90,12 +96,12 @@ impl Ranges {
 }
 
 /// Drops the oldest bios above [`MOST_RANGES`].
-fn bound(queued: &mut VecDeque<Queued>) {
+fn bound(queued: &mut VecDeque<Range>) {
     queued.drain(..queued.len().saturating_sub(MOST_RANGES));
 }
 
 /// Forgets the bios at `start`, and what their tasks queued before them.
-fn forget(queued: &mut VecDeque<Queued>, start: Bytes) {
+fn forget(queued: &mut VecDeque<Range>, start: Bytes) {
     let at_start = queued.iter().enumerate().filter(|(_, bio)| bio.extent.start == start);
     let last: FastMap<u32, usize> = at_start.map(|(place, bio)| (bio.pid, place)).collect();
     let mut place = 0;
@@ -107,7 +113,7 @@ fn forget(queued: &mut VecDeque<Queued>, start: Bytes) {
 
 /// Returns the indices, from `first` on, of the bios of one task or of all that have this length together;
 /// none if no such run exists.
-fn run(queued: &VecDeque<Queued>, first: usize, task: Option<u32>, length: Bytes) -> Option<Vec<usize>> {
+fn run(queued: &VecDeque<Range>, first: usize, task: Option<u32>, length: Bytes) -> Option<Vec<usize>> {
     let mut places = Vec::new();
     let mut total = Bytes::ZERO;
     for (place, bio) in queued.iter().enumerate().skip(first) {
@@ -134,15 +140,23 @@ mod tests {
         Extent::at(Bytes(start), Bytes(length))
     }
 
+    fn queue(ranges: &mut Ranges, device: DeviceIndex, pid: u32, extent: Extent) {
+        ranges.queue(device, Range { pid, process: Comm::new(format!("task-{pid}").as_bytes()), extent });
+    }
+
+    fn take(ranges: &mut Ranges, device: DeviceIndex, request: Extent) -> Option<Vec<Extent>> {
+        Some(ranges.take(device, request)?.iter().map(|range| range.extent).collect())
+    }
+
     #[test]
     fn bios_of_concurrent_tasks_are_distinguished() {
         let mut ranges = Ranges::default();
         for (pid, start) in [(1, 10), (2, 50), (1, 30), (2, 20), (1, 70)] {
-            ranges.queue(DISK, pid, extent(start, 4));
+            queue(&mut ranges, DISK, pid, extent(start, 4));
         }
-        assert_eq!(ranges.take(DISK, extent(50, 8)), Some(vec![extent(50, 4), extent(20, 4)]));
+        assert_eq!(take(&mut ranges, DISK, extent(50, 8)), Some(vec![extent(50, 4), extent(20, 4)]));
         let all = vec![extent(10, 4), extent(30, 4), extent(70, 4)];
-        assert_eq!(ranges.take(DISK, extent(10, 12)), Some(all));
+        assert_eq!(take(&mut ranges, DISK, extent(10, 12)), Some(all));
         assert!(ranges.queued[&DISK].is_empty());
     }
 
@@ -150,26 +164,28 @@ mod tests {
     fn scheduler_may_join_bios_of_several_tasks() {
         let mut ranges = Ranges::default();
         for (pid, start, length) in [(1, 10, 4), (2, 50, 2), (1, 30, 1), (2, 20, 4)] {
-            ranges.queue(DISK, pid, extent(start, length));
+            queue(&mut ranges, DISK, pid, extent(start, length));
         }
-        let all = vec![extent(10, 4), extent(50, 2), extent(30, 1)];
-        assert_eq!(ranges.take(DISK, extent(10, 7)), Some(all));
-        assert_eq!(ranges.take(DISK, extent(20, 4)), Some(vec![extent(20, 4)]));
+        let taken = ranges.take(DISK, extent(10, 7)).unwrap();
+        let found: Vec<_> = taken.iter().map(|range| (range.process.to_string(), range.extent)).collect();
+        let named = |name: &str, start, length| (name.to_owned(), extent(start, length));
+        assert_eq!(found, [named("task-1", 10, 4), named("task-2", 50, 2), named("task-1", 30, 1)]);
+        assert_eq!(take(&mut ranges, DISK, extent(20, 4)), Some(vec![extent(20, 4)]));
     }
 
     #[test]
     fn ranges_are_never_guessed() {
         let mut ranges = Ranges::default();
         for unknown in [extent(10, 6), extent(10, 12), extent(30, 8)] {
-            ranges.queue(DISK, 1, extent(10, 4));
-            ranges.queue(DISK, 1, extent(30, 4));
-            assert_eq!(ranges.take(DISK, extent(12, 2)), None);
-            assert_eq!(ranges.take(DeviceIndex(1), extent(10, 4)), None);
-            assert_eq!(ranges.take(DISK, unknown), None);
+            queue(&mut ranges, DISK, 1, extent(10, 4));
+            queue(&mut ranges, DISK, 1, extent(30, 4));
+            assert_eq!(take(&mut ranges, DISK, extent(12, 2)), None);
+            assert_eq!(take(&mut ranges, DeviceIndex(1), extent(10, 4)), None);
+            assert_eq!(take(&mut ranges, DISK, unknown), None);
             // What is left of it is not taken for a later request's.
-            ranges.queue(DISK, 1, extent(10, 1));
-            ranges.queue(DISK, 1, extent(50, 3));
-            assert_eq!(ranges.take(DISK, extent(10, 4)), Some(vec![extent(10, 1), extent(50, 3)]));
+            queue(&mut ranges, DISK, 1, extent(10, 1));
+            queue(&mut ranges, DISK, 1, extent(50, 3));
+            assert_eq!(take(&mut ranges, DISK, extent(10, 4)), Some(vec![extent(10, 1), extent(50, 3)]));
             ranges.clear();
         }
     }
@@ -178,22 +194,22 @@ mod tests {
     fn merged_bios_are_one_range() {
         let mut ranges = Ranges::default();
         for start in [8, 16, 0] {
-            ranges.queue(DISK, 1, extent(start, 8));
+            queue(&mut ranges, DISK, 1, extent(start, 8));
         }
         ranges.merge(DISK, extent(16, 8));
         ranges.merge(DISK, extent(0, 8));
         ranges.merge(DISK, extent(99, 8));
         ranges.merge(DeviceIndex(1), extent(0, 8));
-        assert_eq!(ranges.take(DISK, extent(0, 24)), Some(vec![extent(0, 24)]));
+        assert_eq!(take(&mut ranges, DISK, extent(0, 24)), Some(vec![extent(0, 24)]));
     }
 
     #[test]
     fn bios_of_other_tasks_stay() {
         let mut ranges = Ranges::default();
         for (pid, start) in [(1, 10), (2, 20), (1, 30), (1, 40)] {
-            ranges.queue(DISK, pid, extent(start, 4));
+            queue(&mut ranges, DISK, pid, extent(start, 4));
         }
-        assert_eq!(ranges.take(DISK, extent(30, 2)), None);
+        assert_eq!(take(&mut ranges, DISK, extent(30, 2)), None);
         let left: Vec<_> = ranges.queued[&DISK].iter().map(|bio| bio.extent.start.0).collect();
         assert_eq!(left, [20, 40]);
     }
@@ -201,11 +217,11 @@ mod tests {
     #[test]
     fn oldest_bios_are_dropped_first() {
         let mut ranges = Ranges::default();
-        (0..=MOST_RANGES as u64).for_each(|start| ranges.queue(DISK, 1, extent(start * 8, 4)));
+        (0..=MOST_RANGES as u64).for_each(|start| queue(&mut ranges, DISK, 1, extent(start * 8, 4)));
         assert_eq!(ranges.queued[&DISK].front().map(|bio| bio.extent), Some(extent(8, 4)));
         ranges.split(DISK, extent(MOST_RANGES as u64 * 8, 1));
         assert_eq!(ranges.queued[&DISK].front().map(|bio| bio.extent), Some(extent(16, 4)));
-        ranges.queue(DISK, 1, extent(0, 4));
+        queue(&mut ranges, DISK, 1, extent(0, 4));
         assert_eq!(ranges.queued[&DISK].len(), MOST_RANGES);
     }
 
@@ -262,7 +278,7 @@ mod tests {
                     let (longest, most) = LIMITS[disk];
                     let device = DeviceIndex(disk as u16);
                     if !is_lost(2 * number) {
-                        ranges.queue(device, task as u32, whole);
+                        queue(ranges, device, task as u32, whole);
                     }
                     let mut start = whole.start;
                     while start < whole.end {
@@ -289,7 +305,7 @@ mod tests {
                     }
                     for request in requests {
                         let total = request.ranges.iter().map(|range| range.len()).sum();
-                        let taken = ranges.take(request.disk, Extent::at(request.ranges[0].start, total));
+                        let taken = take(ranges, request.disk, Extent::at(request.ranges[0].start, total));
                         issued.push((request, taken));
                     }
                 }

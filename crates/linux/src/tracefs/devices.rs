@@ -1,11 +1,13 @@
 //! The devices named in events.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use trimtab_core::trace::{DeviceIndex, TraceDevice, TraceHeader};
 use trimtab_core::{Bytes, Extent};
 
 use super::error::TracefsError;
+use super::event::FsId;
 use crate::block::{BlockDevice, BlockError, DeviceNumber};
 use crate::btrfs;
 use trimtab_core::hash::FastMap;
@@ -155,16 +157,38 @@ impl Devices {
         members.iter().any(|member| self.on_disk(member, header).is_some())
     }
 
+    /// Returns whether the file system may lie on a recorded disk.
+    pub fn may_hold(&mut self, id: &FsId, header: &mut TraceHeader) -> bool {
+        let devices: Vec<_> = match id {
+            FsId::Device(number) => {
+                BlockDevice::numbered(&self.sysfs, (*number).into()).into_iter().collect()
+            }
+            FsId::Btrfs(id) => {
+                let members = fs::read_dir(btrfs::directory(&self.sysfs, id).join("devices"));
+                let names = members.into_iter().flatten().flatten().map(|entry| entry.file_name());
+                names.filter_map(|name| BlockDevice::at(&self.sysfs.join("class/block").join(name))).collect()
+            }
+        };
+        let is_or_is_above = |device: &BlockDevice| {
+            self.on_disk(device, header).is_some() || self.recorded_below(device).is_some()
+        };
+        devices.is_empty() || devices.iter().any(is_or_is_above)
+    }
+
     /// Returns the names of the device at the path `device`, such as a logical volume, and of a recorded
     /// disk below it; none if there is no such disk.
     pub fn above(&self, device: &Path) -> Option<(String, String)> {
         let device = BlockDevice::open(&self.sysfs, device).ok()?;
+        Some((device.name(), self.recorded_below(&device)?.name()))
+    }
+
+    fn recorded_below(&self, device: &BlockDevice) -> Option<BlockDevice> {
         let mut layer = vec![device.whole()];
         while !layer.is_empty() {
             let slaves = layer.iter().flat_map(|disk| disk.slaves().unwrap_or_default());
             layer = slaves.map(|slave| slave.whole()).collect();
             if let Some(disk) = layer.iter().find(|disk| self.wanted.contains(disk)) {
-                return Some((device.name(), disk.name()));
+                return Some(disk.clone());
             }
         }
         None
@@ -209,9 +233,9 @@ impl Devices {
         self.filter(takes_bios)
     }
 
-    /// Does the same for disks that take discards of several ranges.
-    pub fn ranges_filter(&self) -> Result<Option<String>, TracefsError> {
-        self.filter(takes_ranges)
+    /// Does the same for the other disks: their drivers take requests.
+    pub fn requests_bios_filter(&self) -> Result<Option<String>, TracefsError> {
+        self.filter(|disk| !takes_bios(disk))
     }
 
     fn filter(&self, is_such: impl Fn(&BlockDevice) -> bool) -> Result<Option<String>, TracefsError> {
@@ -294,6 +318,13 @@ mod tests {
         assert_eq!(of("sda", "dm-1"), Some(("dm-1".to_owned(), "sda".to_owned())));
         assert_eq!(of("dm-0", "dm-1"), Some(("dm-1".to_owned(), "dm-0".to_owned())));
         assert_eq!((of("sdb", "dm-1"), of("sda", "sdb")), (None, None));
+        let may_hold = |wanted: &str, minor| {
+            let id = FsId::Device(DeviceNumber { major: 253, minor }.into());
+            Devices::new(&machine.sysfs(), &[machine.open(wanted)])
+                .may_hold(&id, &mut TraceHeader::new("record"))
+        };
+        assert_eq!(["sda", "dm-1", "sdb"].map(|wanted| may_hold(wanted, 1)), [true, true, false]);
+        assert!(may_hold("sdb", 7), "no such device is there any more");
     }
 
     #[test]
@@ -308,7 +339,7 @@ mod tests {
             let number = |(major, minor): &(u32, u32)| DeviceNumber { major: *major, minor: *minor };
             any_of(&numbers.iter().map(number).collect::<Vec<_>>())
         };
-        let filters = || (devices.bios_filter().unwrap(), devices.ranges_filter().unwrap());
+        let filters = || (devices.bios_filter().unwrap(), devices.requests_bios_filter().unwrap());
         assert_eq!(filters(), (of(&[(252, 0), (252, 1)]), of(&[(8, 0)])));
         let machine = machine.device("sda/sda1", "8:1", &[]);
         std::fs::remove_dir_all(machine.sysfs().join("devices/zram0/zram0p1")).unwrap();
@@ -328,6 +359,14 @@ mod tests {
         let mut devices = Devices::new(&machine.sysfs(), &[machine.open("sdb")]);
         let mut have = |device| devices.have_btrfs(&machine.node(device), &mut TraceHeader::new("record"));
         assert_eq!(["sda", "sdb", "sdc"].map(&mut have), [true, true, false]);
+        let id = [0xaa; 16];
+        let members = "sys/fs/btrfs/aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa/devices";
+        let machine = machine.file(&format!("{members}/sda"), "").file(&format!("{members}/sdb"), "");
+        let may_hold = |wanted: &str| {
+            Devices::new(&machine.sysfs(), &[machine.open(wanted)])
+                .may_hold(&FsId::Btrfs(id), &mut TraceHeader::new("record"))
+        };
+        assert_eq!(["sdb", "sdc"].map(may_hold), [true, false]);
     }
 
     #[test]

@@ -103,8 +103,11 @@ impl FileSystems {
     }
 
     /// Ignores the events of this file system, which is mounted where this process can't see it.
-    pub fn ignore(&mut self, id: FsId, header: &mut TraceHeader) {
+    pub fn ignore(&mut self, id: FsId, devices: &mut Devices, header: &mut TraceHeader) {
         self.known.insert(id, None);
+        if !devices.may_hold(&id, header) {
+            return;
+        }
         let what = match id {
             FsId::Device(number) => format!("on device {}", crate::block::DeviceNumber::from(number)),
             FsId::Btrfs(_) => "of a btrfs".to_owned(),

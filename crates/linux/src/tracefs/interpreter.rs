@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use trimtab_core::hash::FastMap;
-use trimtab_core::trace::{Comm, DeviceIndex, EventKind, Ranges, TraceEvent, TraceHeader};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, Range, Ranges, TraceEvent, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos, SECTOR};
 
 use super::devices::{Devices, Disk, KernelNumber};
@@ -49,12 +49,12 @@ struct Entry {
 enum Action {
     Row(TraceEvent),
     Issue(TraceEvent),
-    /// The issue of a discard that may have several ranges.
-    IssueRanges(TraceEvent),
+    /// The issue of a discard, of several ranges where the flag holds.
+    IssueDiscard(TraceEvent, bool),
     Complete(Key, u16),
     Requeue(Key),
-    /// A range of a discard, with the task that queued it.
-    QueueRange(DeviceIndex, u32, Extent),
+    /// A bio of a discard was queued.
+    QueueRange(DeviceIndex, Range),
     /// The first part of a range that was too long.
     SplitRange(DeviceIndex, Extent),
 }
@@ -127,7 +127,7 @@ impl Interpreter {
             // It was mounted a moment ago. An error comes up again at the next regular check of the mounts.
             _ = self.mounts_changed(instance, header);
             if !self.file_systems.knows(&event.id) {
-                self.file_systems.ignore(event.id, header);
+                self.file_systems.ignore(event.id, &mut self.devices, header);
             }
         }
         let Some((fs, places)) = self.file_systems.place(event, &mut self.devices, header) else { return };
@@ -224,23 +224,35 @@ impl Interpreter {
         for Entry { at, action } in self.entries.drain(..settled) {
             match action {
                 Action::Row(row) => requests.add(row),
-                Action::Issue(row) | Action::IssueRanges(row) if requests.is_issued_again(&row) => {}
-                Action::Issue(row) => requests.issue(row, &[row.extent]),
-                Action::IssueRanges(row) => match ranges.take(row.device, row.extent) {
-                    Some(ranges) => requests.issue(row, &ranges),
+                Action::Issue(row) | Action::IssueDiscard(row, _) if requests.is_issued_again(&row) => {}
+                Action::Issue(row) => requests.issue(row, &[row]),
+                Action::IssueDiscard(row, has_ranges) => match ranges.take(row.device, row.extent) {
+                    Some(ranges) if has_ranges => {
+                        let rows = ranges
+                            .iter()
+                            .map(|range| TraceEvent { extent: range.extent, process: range.process, ..row })
+                            .collect::<Vec<_>>();
+                        requests.issue(row, &rows);
+                    }
+                    Some(ranges) => {
+                        let process = ranges.first().map_or(row.process, |range| range.process);
+                        requests.issue(row, &[TraceEvent { process, ..row }]);
+                    }
                     None => {
-                        let name = &header.devices[usize::from(row.device.0)].name;
-                        let what = format!("the ranges of some discards of {name}");
-                        gap(
-                            header,
-                            format!("{what}: such a row has the first one's start and the length of all"),
-                        );
-                        requests.issue(row, &[row.extent]);
+                        if has_ranges {
+                            let name = &header.devices[usize::from(row.device.0)].name;
+                            let what = format!("the ranges of some discards of {name}");
+                            gap(
+                                header,
+                                format!("{what}: such a row has the first one's start and the length of all"),
+                            );
+                        }
+                        requests.issue(row, &[row]);
                     }
                 },
                 Action::Complete(key, error) => requests.complete(key, at, error),
                 Action::Requeue(key) => requests.requeue(key),
-                Action::QueueRange(device, pid, extent) => ranges.queue(device, pid, extent),
+                Action::QueueRange(device, range) => ranges.queue(device, range),
                 Action::SplitRange(device, first) => ranges.split(device, first),
             }
         }
@@ -266,11 +278,13 @@ impl Action {
         let extent =
             Extent::new(Bytes(event.sector.saturating_mul(SECTOR.0)), Bytes(end.saturating_mul(SECTOR.0)));
         let key = Key { device: disk.index, kind: event.kind, end: extent.end };
-        let may_have_ranges = disk.takes_ranges && event.kind == EventKind::Discard;
+        let is_discard = event.kind == EventKind::Discard;
         if event.bio != disk.takes_bios {
             return match event.step {
-                Step::Issue(_) if may_have_ranges => Some(Self::QueueRange(disk.index, event.pid, extent)),
-                Step::Split if may_have_ranges => Some(Self::SplitRange(disk.index, extent)),
+                Step::Issue(process) if is_discard => {
+                    Some(Self::QueueRange(disk.index, Range { pid: event.pid, process, extent }))
+                }
+                Step::Split if is_discard => Some(Self::SplitRange(disk.index, extent)),
                 _ => None,
             };
         }
@@ -286,7 +300,10 @@ impl Action {
                     error: 0,
                     fs: None,
                 };
-                Some(if may_have_ranges { Self::IssueRanges(row) } else { Self::Issue(row) })
+                Some(match is_discard && !disk.takes_bios {
+                    true => Self::IssueDiscard(row, disk.takes_ranges),
+                    false => Self::Issue(row),
+                })
             }
             Step::Complete(error) => Some(Self::Complete(key, error)),
             Step::Requeue => Some(Self::Requeue(key)),

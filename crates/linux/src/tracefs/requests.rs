@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 
+use trimtab_core::Nanos;
 use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent};
 use trimtab_core::units::Bytes;
-use trimtab_core::{Extent, Nanos};
 
 use trimtab_core::hash::FastMap;
 
@@ -60,11 +60,11 @@ impl Requests {
         self.push(event, None);
     }
 
-    /// Adds an issued request: a row for each of its `ranges`.
-    pub fn issue(&mut self, event: TraceEvent, ranges: &[Extent]) {
+    /// Adds an issued request, with a row for each of its ranges.
+    pub fn issue(&mut self, event: TraceEvent, rows: &[TraceEvent]) {
         let key = Key::of(&event);
         let first = self.next();
-        ranges.iter().for_each(|range| self.push(TraceEvent { extent: *range, ..event }, Some(key)));
+        rows.iter().for_each(|row| self.push(*row, Some(key)));
         self.open(key, first..self.next());
     }
 
@@ -186,6 +186,7 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use trimtab_core::Extent;
     use trimtab_core::trace::Comm;
 
     use super::*;
@@ -204,7 +205,7 @@ mod tests {
     }
 
     fn issue(requests: &mut Requests, event: TraceEvent) {
-        requests.issue(event, &[event.extent]);
+        requests.issue(event, &[event]);
     }
 
     fn key(end: u64) -> Key {
@@ -278,7 +279,8 @@ mod tests {
         let mut requests = Requests::default();
         let ranges =
             [(0, 2), (90, 5), (50, 1)].map(|(start, length)| Extent::at(Bytes(start), Bytes(length)));
-        requests.issue(request(1, 0, 8), &ranges);
+        let pieces = |event: TraceEvent| ranges.map(|extent| TraceEvent { extent, ..event });
+        requests.issue(request(1, 0, 8), &pieces(request(1, 0, 8)));
         issue(&mut requests, request(2, 8, 8));
         requests.complete(key(16), Nanos(3), 0);
         requests.requeue(key(8));
@@ -293,7 +295,7 @@ mod tests {
         );
         assert_eq!(events[3].latency, Some(Nanos(1)));
         // The first of them may have left when it completes.
-        requests.issue(request(10, 0, 8), &ranges);
+        requests.issue(request(10, 0, 8), &pieces(request(10, 0, 8)));
         (2..MOST_ROWS as u64).for_each(|_| requests.add(request(11, 64, 8)));
         assert_eq!(rows(&mut requests, 12), [(10, None, 0)]);
         requests.complete(key(8), Nanos(15), 0);

@@ -103,8 +103,8 @@ pub(super) struct Sources {
     readers: Vec<(u16, Reader)>,
     /// Missing events, one sentence each.
     pub gaps: Vec<String>,
-    /// The filters that pass bios for disks whose drivers take bios, and discards for disks that take several
-    /// ranges in one; none if there has been no such disk.
+    /// The filters that pass bios for disks whose drivers take bios, and bios of discards for the others; none if there has
+    /// been no such disk.
     filters: [Option<String>; 2],
     /// The file system events that were enabled.
     file_systems: Vec<&'static str>,
@@ -189,19 +189,19 @@ impl Sources {
         kinds: &[EventKind],
     ) -> Result<(), TracefsError> {
         let Some(condition) = operation::filter(kinds) else { return Ok(()) };
-        let ranges = match operation::filter(&[EventKind::Discard]) {
-            Some(discards) if kinds.contains(&EventKind::Discard) => {
-                join(devices.ranges_filter()?, &discards)
+        let discards = match operation::filter(&[EventKind::Discard]) {
+            Some(condition) if kinds.contains(&EventKind::Discard) => {
+                join(devices.requests_bios_filter()?, &condition)
             }
             _ => None,
         };
         // Once enabled, they stay: a disk that is gone may come back.
-        let [bios_before, ranges_before] = self.filters.clone();
+        let [bios_before, discards_before] = self.filters.clone();
         let bios = join(devices.bios_filter()?, &condition).or(bios_before);
-        let ranges = ranges.or(ranges_before);
-        let filters = [bios.clone(), ranges.clone()];
+        let discards = discards.or(discards_before);
+        let filters = [bios.clone(), discards.clone()];
         if filters != self.filters {
-            for (event, filter) in BIOS.into_iter().zip([either(&bios, &ranges), bios, ranges]) {
+            for (event, filter) in BIOS.into_iter().zip([either(&bios, &discards), bios, discards]) {
                 if let Some(filter) = filter {
                     self.block(instance, event, &filter)?;
                 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use trimtab_core::extent::Extent;
 use trimtab_core::hash::FastMap;
-use trimtab_core::trace::{Comm, DeviceIndex, EventKind, Ranges};
+use trimtab_core::trace::{Comm, DeviceIndex, EventKind, Range, Ranges};
 use trimtab_core::units::{Bytes, Nanos};
 
 use super::in_flight::{InFlight, Numbers, Place};
@@ -130,7 +130,8 @@ impl Requests {
             Action::Queue => {
                 self.layers[index].queues = true;
                 if step.kind == EventKind::Discard {
-                    self.ranges.queue(step.device, step.pid, step.extent());
+                    let range = Range { pid: step.pid, process: step.process, extent: step.extent() };
+                    self.ranges.queue(step.device, range);
                 }
                 self.queue(step);
             }
@@ -244,13 +245,14 @@ impl Requests {
         if step.kind == EventKind::Discard {
             let ranges = self.ranges.take(step.device, step.extent());
             self.unknown_ranges += u64::from(ranges.is_none());
-            let ranges = ranges.unwrap_or_else(|| vec![step.extent()]);
-            for range in &ranges {
-                let place = Place::new(step.device, step.kind, range.start.0);
+            let whole = || vec![Range { pid: step.pid, process: step.process, extent: step.extent() }];
+            let ranges = ranges.unwrap_or_else(whole);
+            for Range { process, extent, .. } in ranges.iter().copied() {
+                let place = Place::new(step.device, step.kind, extent.start.0);
                 if let Some(bio) = self.begins.get(&place).copied() {
                     self.take_queued(bio, rows);
                 }
-                self.hold(step, *range, State::Issued);
+                self.hold(&Step { process, ..*step }, extent, State::Issued);
             }
             rows.counts.more_events += ranges.len() as u64 - 1;
         } else {
@@ -278,7 +280,7 @@ impl Requests {
             && let Some(ranges) = self.ranges.take(step.device, step.extent())
         {
             for range in ranges {
-                let place = Place::new(step.device, step.kind, range.start.0);
+                let place = Place::new(step.device, step.kind, range.extent.start.0);
                 if let Some(bio) = self.begins.get(&place).copied() {
                     self.done(bio, step, State::QueuedAndDone);
                 }
