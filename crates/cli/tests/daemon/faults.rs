@@ -231,6 +231,24 @@ fn drive_hung_at_the_start_does_not_delay_others() {
 }
 
 #[test]
+fn drive_that_hangs_when_it_is_to_be_trimmed_is_examined_again() {
+    if !possible() {
+        return;
+    }
+    let (hangs, other) = one_that_hangs_and_another("xfs");
+    let daemon = Daemon::start(&eager(&other));
+    run(Command::new("blockdev").arg("--flushbufs").arg(&hangs.device));
+    let hung = managed_while_it_hangs(&daemon, &hangs, eager(&hangs), &other);
+    daemon.wait_for(&hangs, "its drive does not answer", |fs| {
+        fs.state == State::Off && fs.reason.as_ref().is_some_and(|reason| reason.contains("answer"))
+    });
+    goes_on(&daemon, &other, "goes");
+    drop(hung);
+    daemon.wait_for(&hangs, "it is trimmed", |fs| is_idle(fs) && fs.trimmed > Bytes::MIB);
+    assert_eq!(daemon.status_of(&hangs).unwrap().policy, "smart", "{}", daemon.log());
+}
+
+#[test]
 fn drive_hung_during_a_free_space_query_does_not_delay_others() {
     if !possible() {
         return;

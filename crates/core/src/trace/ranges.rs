@@ -89,6 +89,20 @@ impl Ranges {
         Some(ranges)
     }
 
+    /// Takes all that was queued inside `request`, a discard of a disk that takes one range in each: it may have been merged in
+    /// any order. Returns the process that queued the bio at its start, or else the last one; none if nothing was.
+    pub fn take_merged(&mut self, device: DeviceIndex, request: Extent) -> Option<Comm> {
+        let mut process = None;
+        self.queued.get_mut(&device)?.retain(|range| {
+            let is_inside = range.extent.intersect(request) == range.extent;
+            if is_inside && (process.is_none() || range.extent.start == request.start) {
+                process = Some(range.process);
+            }
+            !is_inside
+        });
+        process
+    }
+
     /// Forgets everything, after events were lost.
     pub fn clear(&mut self) {
         self.queued.clear();
@@ -201,6 +215,23 @@ mod tests {
         ranges.merge(DISK, extent(99, 8));
         ranges.merge(DeviceIndex(1), extent(0, 8));
         assert_eq!(take(&mut ranges, DISK, extent(0, 24)), Some(vec![extent(0, 24)]));
+    }
+
+    #[test]
+    fn bios_of_one_range_may_be_merged_in_any_order() {
+        let mut ranges = Ranges::default();
+        for (pid, start) in [(1, 100), (2, 50), (1, 108), (3, 92), (4, 60)] {
+            queue(&mut ranges, DISK, pid, extent(start, 8));
+        }
+        let mut taken =
+            |start, length| ranges.take_merged(DISK, extent(start, length)).map(|name| name.to_string());
+        // The last came in front of the first.
+        assert_eq!(taken(92, 24).as_deref(), Some("task-3"));
+        assert_eq!(taken(50, 8).as_deref(), Some("task-2"));
+        assert_eq!(taken(100, 8), None);
+        assert_eq!(taken(56, 12).as_deref(), Some("task-4"));
+        assert!(ranges.queued[&DISK].is_empty());
+        assert_eq!(ranges.take_merged(DeviceIndex(1), extent(0, 8)), None);
     }
 
     #[test]

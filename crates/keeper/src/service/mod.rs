@@ -5,6 +5,7 @@ mod config;
 mod connection;
 mod context;
 pub mod control;
+mod early_seal;
 mod guarded_trimmer;
 mod http;
 mod log;

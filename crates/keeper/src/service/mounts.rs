@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
-use trimtab_linux::block::DeviceNumber;
+use trimtab_linux::block::{BlockDevice, DeviceNumber};
 use trimtab_linux::mount::{self, Listed, Mount, listed_in};
 use trimtab_linux::stack::{self, Machine, StackError};
 
@@ -60,9 +60,9 @@ impl MountedFileSystem {
         self.mount.number
     }
 
-    /// Asks the file system for its identifier; none if it can't be opened.
-    pub fn id(&self) -> Option<String> {
-        let root = mount::open_directory(&self.mount.target).ok()?;
+    /// Asks the file system, which is on `devices`, for its identifier; none if it can't be opened.
+    pub fn id(&self, devices: &[BlockDevice]) -> Option<String> {
+        let root = mount::open_of(&self.mount.target, devices).ok()?;
         Some(file_system_id(&root, &self.mount.fstype))
     }
 

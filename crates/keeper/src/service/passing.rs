@@ -7,9 +7,9 @@ use trimtab_core::document::status::FileSystemStatus;
 
 use super::config::Config;
 use super::context::Context;
+use super::early_seal::EarlySeal;
 use super::managed::ManagedFileSystem;
 use super::mounts::MountedFileSystem;
-use super::persistence::EarlySeal;
 use super::survey::unmanaged;
 
 /// How long after an unmount the device is opened to seal the state. Whoever unmounts a file system often removes its device

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use trimtab_linux::generation::{Seal, SealError, seal_just_mounted, seal_mounted, seal_unmounted};
-use trimtab_linux::mount::Mount;
+use trimtab_linux::generation::{Seal, SealError, seal_mounted, seal_unmounted};
 use trimtab_linux::tracefs::FreeCoverage;
 
 use super::context::{Context, WriteError};
+use super::early_seal::EarlySeal;
 use super::managed::ManagedFileSystem;
 use super::timeout::{NoAnswer, TIMEOUT, with_timeout, within};
 use crate::state::{Refusal, State};
@@ -65,18 +65,6 @@ pub(super) fn restore(
     }
     managed.restore_totals(state.trimmed, state.last_trim);
     Ok(true)
-}
-
-/// The seal of a file system at the time when it was mounted.
-#[derive(Debug)]
-pub(super) struct EarlySeal(Result<Result<Seal, SealError>, NoAnswer>);
-
-impl EarlySeal {
-    /// Reads it from the device of the file system of `mount`, which is not opened.
-    pub fn read(context: &Context, mount: &Mount) -> Self {
-        let (sysfs, mount) = (context.machine.sysfs(), mount.clone());
-        Self(with_timeout(move || seal_just_mounted(&sysfs, &mount)))
-    }
 }
 
 /// Returns the seal of a mounted file system, if it answers within `limit`.

@@ -44,6 +44,12 @@ pub enum TracefsError {
         /// The missing parts, in sentences.
         missing: String,
     },
+    /// The drive of a file system hangs, or is very slow.
+    #[error("the drive of {} does not answer", mount.display())]
+    NoAnswer {
+        /// The mount point.
+        mount: PathBuf,
+    },
     /// The kernel has no room for the buffers.
     #[error("the kernel cannot allocate a buffer of {buffer} for each processor; choose a smaller one")]
     NoBuffer {

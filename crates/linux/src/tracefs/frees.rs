@@ -16,7 +16,7 @@ use super::file_systems::identity;
 use super::free_tracker::{Followed, FreeTracker};
 use super::freed::Freed;
 use super::instance::Instance;
-use super::layout::{Layout, TIMEOUT};
+use super::layout::{Layout, LayoutError};
 use super::source::Sources;
 use super::{SHORTEST_WAIT, SLACK, clock};
 use crate::block::{BlockDevice, DeviceNumber};
@@ -32,6 +32,9 @@ const FULL_ENOUGH: &str = "50";
 
 /// Fewer events than this can't fill the smallest buffer, so none can have been lost.
 const FILLS_A_BUFFER: usize = 500;
+
+/// How long a drive may take to show a superblock that was [read ahead](Frees::read_ahead).
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Options of [`Frees`].
 #[derive(Debug, Clone)]
@@ -142,7 +145,7 @@ impl Frees {
     ///
     /// # Errors
     /// [`TracefsError::NoEvents`] if the kernel doesn't report its frees, or its superblock isn't found;
-    /// [`TracefsError::Set`].
+    /// [`TracefsError::NoAnswer`]; [`TracefsError::Set`].
     pub fn follow(&mut self, mount: &Mount) -> Result<FreeCoverage, TracefsError> {
         let kind = FileSystemKind::named(&mount.fstype).map_or(mount.fstype.as_str(), |kind| kind.driver);
         let was_enabled = self.sources.reports_frees(kind);
@@ -163,7 +166,10 @@ impl Frees {
             FsId::Btrfs(_) => None,
             FsId::Device(_) => {
                 let layout = Layout::of(mount, device.as_ref().map(BlockDevice::path), Some(TIMEOUT));
-                Some(layout.map_err(|error| unsupported(&error.to_string()))?)
+                Some(layout.map_err(|error| match error {
+                    LayoutError::NoAnswer => TracefsError::NoAnswer { mount: mount.target.clone() },
+                    error => unsupported(&error.to_string()),
+                })?)
             }
         };
         let number = KernelNumber::from(mount.number);
@@ -185,7 +191,7 @@ impl Frees {
     /// Reads the superblock of a file system that is to be [followed](Self::follow), which then need not wait for the drive.
     /// Returns when the drive has answered, however long it hangs. `sysfs` is where sysfs is mounted.
     pub fn read_ahead(sysfs: &Path, mount: &Mount) {
-        if let Some(FsId::Device(_)) = identity(mount) {
+        if FileSystemKind::named(&mount.fstype).is_some_and(|kind| kind.name != "btrfs") {
             // Those that can't be read fail again when they are followed.
             _ = Layout::of(
                 mount,

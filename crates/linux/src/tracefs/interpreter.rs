@@ -226,27 +226,26 @@ impl Interpreter {
                 Action::Row(row) => requests.add(row),
                 Action::Issue(row) | Action::IssueDiscard(row, _) if requests.is_issued_again(&row) => {}
                 Action::Issue(row) => requests.issue(row, &[row]),
-                Action::IssueDiscard(row, has_ranges) => match ranges.take(row.device, row.extent) {
-                    Some(ranges) if has_ranges => {
-                        let rows = ranges
-                            .iter()
-                            .map(|range| TraceEvent { extent: range.extent, process: range.process, ..row })
-                            .collect::<Vec<_>>();
-                        requests.issue(row, &rows);
-                    }
+                Action::IssueDiscard(row, false) => {
+                    let process = ranges.take_merged(row.device, row.extent).unwrap_or(row.process);
+                    requests.issue(row, &[TraceEvent { process, ..row }]);
+                }
+                Action::IssueDiscard(row, true) => match ranges.take(row.device, row.extent) {
                     Some(ranges) => {
-                        let process = ranges.first().map_or(row.process, |range| range.process);
-                        requests.issue(row, &[TraceEvent { process, ..row }]);
+                        let of = |range: &Range| TraceEvent {
+                            extent: range.extent,
+                            process: range.process,
+                            ..row
+                        };
+                        requests.issue(row, &ranges.iter().map(of).collect::<Vec<_>>());
                     }
                     None => {
-                        if has_ranges {
-                            let name = &header.devices[usize::from(row.device.0)].name;
-                            let what = format!("the ranges of some discards of {name}");
-                            gap(
-                                header,
-                                format!("{what}: such a row has the first one's start and the length of all"),
-                            );
-                        }
+                        let name = &header.devices[usize::from(row.device.0)].name;
+                        let what = format!("the ranges of some discards of {name}");
+                        gap(
+                            header,
+                            format!("{what}: such a row has the first one's start and the length of all"),
+                        );
                         requests.issue(row, &[row]);
                     }
                 },

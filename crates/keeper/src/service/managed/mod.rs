@@ -26,6 +26,7 @@ use trimtab_linux::trim::TrimError;
 
 use super::config::{Config, ServicePolicy, Settings, WEEK};
 use super::context::{Context, WriteError};
+use super::early_seal::EarlySeal;
 use super::guarded_trimmer::GuardedTrimmer;
 use super::mounts::MountedFileSystem;
 use super::storage::{Exclusion, Storage, decide};
@@ -81,6 +82,8 @@ pub(super) struct ManagedFileSystem {
     pub found: MountedFileSystem,
     /// The examination of its storage, which may still run.
     pub examination: Examination,
+    /// Its seal of the time when it was mounted, until its storage is known.
+    pub early: Option<EarlySeal>,
     context: Rc<Context>,
     /// Its identifier; none if it did not answer, or was never trimmed by this service.
     id: Option<String>,
@@ -151,6 +154,7 @@ impl ManagedFileSystem {
             btrfs: btrfs_directory(&context.machine.sysfs(), &found),
             found,
             examination: SingleCall::default(),
+            early: None,
             drive: storage.drive(&context.machine.sysfs()),
             storage,
             learned: None,
@@ -187,6 +191,13 @@ impl ManagedFileSystem {
             driver.trimmer_mut().set_trimmer(trimmer);
         }
         !is_same
+    }
+
+    /// Leaves it alone until its storage has been examined again, for this reason.
+    pub fn forget_storage(&mut self, reason: String, now: Duration) {
+        self.storage = Storage::unknown(reason);
+        self.examination = SingleCall::default();
+        self.start(now);
     }
 
     /// Falls back to periodic trims of all free space, because its frees are not reported.
@@ -243,10 +254,10 @@ impl ManagedFileSystem {
     }
 
     /// Asks it for its identifier if that is not known, and looks up when it was last trimmed.
-    fn identify(&mut self) {
+    pub(super) fn identify(&mut self) {
         if self.id.is_none() {
-            let asked = self.found.clone();
-            self.id = with_timeout(move || asked.id()).ok().flatten();
+            let (asked, devices) = (self.found.clone(), self.devices());
+            self.id = with_timeout(move || asked.id(&devices)).ok().flatten();
             let last_trim = self.id.as_ref().and_then(|id| self.context.store.stamped(id));
             self.statistics.last_trim = self.statistics.last_trim.max(last_trim);
         }

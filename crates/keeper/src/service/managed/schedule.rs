@@ -269,8 +269,9 @@ impl ManagedFileSystem {
         if let Work::On { driver, full_trim: Some(full_trim) } = &mut self.work
             && driver.pending().is_empty()
             && full_trim.end(now, SystemTime::now())
-            && let Some(id) = &self.id
         {
+            self.identify();
+            let Some(id) = &self.id else { return };
             // If that fails, it is trimmed again sooner than necessary.
             _ = self.context.write_states(|store| {
                 store.stamp(id);

@@ -13,6 +13,7 @@ use super::{ManagedFileSystem, OffReason, Work};
 use crate::service::config::ServicePolicy;
 use crate::service::log::{Log, LogEvent};
 use crate::service::storage::Exclusion;
+use crate::service::timeout::with_timeout;
 use crate::trimmer::{MountedTrimmer, Trimmer};
 
 /// The prefix of the files that save the original settings.
@@ -94,14 +95,16 @@ impl ManagedFileSystem {
             None => policy == ServicePolicy::Smart && self.found.discards_by_itself(),
             Some(off) => matches!(off, Exclusion::ByItself(_)),
         };
-        if !is_wanted {
+        // Of others, nothing can be set: they are not looked up.
+        if !is_wanted || !["btrfs", "f2fs"].contains(&self.found.mount.fstype.as_str()) {
             return Ok(None);
         }
         let worth = self.beginning(self.settings.goals)?.worth();
         let shortest = match self.storage.gain() {
             Gain::Space { chunk } => chunk,
             Gain::Copies => {
-                let free = MountedTrimmer::new(self.found.mount.target.clone(), Vec::new()).free();
+                let mut trimmer = MountedTrimmer::new(self.found.mount.target.clone(), Vec::new());
+                let free = with_timeout(move || trimmer.free()).unwrap_or_default();
                 worth.thresholds(free, Bytes::ZERO).idle
             }
         };

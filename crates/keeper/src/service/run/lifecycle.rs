@@ -13,12 +13,14 @@ use trimtab_linux::trim;
 use super::Service;
 use crate::pause::{Pause, Pauses};
 use crate::service::backoff::Backoff;
+use crate::service::config::ServicePolicy;
+use crate::service::early_seal::EarlySeal;
 use crate::service::log::{Field, LogEvent};
 use crate::service::managed::{Examination, FreeSpaceQueryError, ManagedFileSystem};
 use crate::service::mounts::MountedFileSystem;
 use crate::service::passing::{New, Unmounted};
-use crate::service::persistence::{EarlySeal, PersistenceError, restore, save, seal, seal_after_unmount};
-use crate::service::storage::Storage;
+use crate::service::persistence::{PersistenceError, restore, save, seal, seal_after_unmount};
+use crate::service::storage::{Storage, decide};
 use crate::service::timeout::{LAST_TIMEOUT, NoAnswer, SingleCall, within};
 
 /// The time until storage that could not be examined is examined again; it doubles each time.
@@ -78,7 +80,12 @@ impl Service {
                     }
                     (managed, None, was_followed)
                 }
-                Some(unknown) => (self.examine(found, unknown.examination, now), None, false),
+                Some(unknown) => {
+                    let (trimmed, last_trim) = (unknown.trimmed(), unknown.last_trim());
+                    let mut managed = self.examine(found, unknown.examination, now);
+                    managed.restore_totals(trimmed, last_trim);
+                    (managed, unknown.early, false)
+                }
                 None => {
                     let at = new.iter().position(|new| found.continues(&new.found));
                     let new = match at.map(|at| new.swap_remove(at)) {
@@ -123,12 +130,16 @@ impl Service {
         mut examination: Examination,
         now: Duration,
     ) -> ManagedFileSystem {
-        let (mount, sysfs) = (found.mount.clone(), self.context.machine.sysfs());
+        let (asked, config, sysfs) = (found.clone(), self.config.clone(), self.context.machine.sysfs());
         let examine = move || {
-            Frees::read_ahead(&sysfs, &mount);
-            verdict_on(mount)
+            let judged = verdict_on(asked.mount.clone())?;
+            let storage = Storage::from(judged.clone());
+            let settings = config.settings(&asked.targets, storage.disk().as_deref());
+            if let (ServicePolicy::Smart, None) = decide(&asked, &storage, &settings) {
+                Frees::read_ahead(&sysfs, &asked.mount);
+            }
+            Ok(judged)
         };
-        // The examination fails if the storage changes meanwhile.
         let storage = match examination.run(examine) {
             Ok(Ok(judged)) => judged.into(),
             Ok(Err(error)) => Storage::unknown(chain(&error)),
@@ -293,6 +304,10 @@ impl Service {
         was_followed: bool,
         now: Duration,
     ) -> ManagedFileSystem {
+        if managed.is_unknown() {
+            managed.early = early;
+            return managed;
+        }
         let mount = managed.found.mount.clone();
         let followed = match (&mut self.frees, managed.wants_frees()) {
             (Ok(frees), true) if !was_followed => frees.follow(&mount).map_err(TrackingError::from),
@@ -304,6 +319,11 @@ impl Service {
             (Err(error), true) => Err(TrackingError::Unavailable(Rc::clone(error))),
             _ => return managed,
         };
+        if let Err(TrackingError::Follow(error @ TracefsError::NoAnswer { .. })) = &followed {
+            managed.forget_storage(chain(error), now);
+            managed.early = early;
+            return managed;
+        }
         let restored = followed.and_then(|coverage| {
             self.restore_pending(&mut managed, early, coverage, now).map_err(TrackingError::from)
         });
