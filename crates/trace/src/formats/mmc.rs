@@ -185,8 +185,14 @@ fn failure(text: &[u8]) -> Result<u16, RowError> {
 
 /// The text of `name=value`.
 fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let mut words = text.split(|byte| *byte == b' ' || *byte == b',');
-    words.find_map(|word| word.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+    let is_separator = |byte: u8| matches!(byte, b' ' | b',');
+    let mut places = memchr::memmem::find_iter(text, name);
+    let place = places.find(|place| {
+        let is_begin = place.checked_sub(1).is_none_or(|before| is_separator(text[before]));
+        is_begin && text.get(place + name.len()) == Some(&b'=')
+    })?;
+    let value = &text[place + name.len() + 1..];
+    Some(&value[..memchr::memchr2(b' ', b',', value).unwrap_or(value.len())])
 }
 
 /// The number, in hexadecimal after 0x, of `name=number`.

@@ -395,7 +395,7 @@ impl Requests {
                     ));
                 }
             }
-            rows.push(row)?;
+            rows.push(&row)?;
         }
         Ok(())
     }
