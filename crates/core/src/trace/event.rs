@@ -101,6 +101,7 @@ pub struct Comm([u8; 16]);
 
 impl Comm {
     /// The name in `bytes`, which ends at their first zero; all past the 15th byte is cut off.
+    #[inline]
     pub fn new(bytes: &[u8]) -> Self {
         const LOW: u128 = u128::MAX / 255;
         let name = number_of(&bytes[..bytes.len().min(15)]);
@@ -123,6 +124,7 @@ impl Comm {
 
 /// Returns the number whose lowest bytes are these, 15 at most. A copy of few bytes into an array would make the next
 /// load of the array wait.
+#[inline]
 fn number_of(bytes: &[u8]) -> u128 {
     let shift = |size: usize| 8 * (bytes.len() - size);
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
