@@ -189,7 +189,10 @@ mod tests {
     fn process_names_are_cut_and_may_hold_any_bytes() {
         assert_eq!(Comm::new(b"fstrim\0\0rest").to_string(), "fstrim");
         assert_eq!(Comm::new(b"a-name-of-too-many-bytes").to_string(), "a-name-of-too-m");
-        assert_eq!(Comm::new(b"").as_bytes(), b"");
+        let name = b"a-name-of-too-many-bytes";
+        for length in 0..name.len() {
+            assert_eq!(Comm::new(&name[..length]).as_bytes(), &name[..length.min(15)]);
+        }
         assert_eq!(Comm::new(&[0xff, b'x']).to_string(), "\u{fffd}x");
     }
 }
