@@ -33,14 +33,16 @@ impl<R: Records> RecordReader<R> {
         Self { path: path.to_owned(), records, rows, ended: false }
     }
 
-    fn read(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), RowError> {
-        while batch.len() < BATCH && !self.ended {
+    fn read(&mut self) -> Result<(), RowError> {
+        let mut settled = 0;
+        while settled < BATCH && !self.ended {
             let read = self.records.next(&mut self.rows);
             // What waits behind an error is as good as what went before.
             self.ended |= !matches!(read, Ok(true));
             let ended = if self.ended { self.records.end(&mut self.rows) } else { Ok(()) };
-            let taken = self.rows.take(batch, self.ended);
-            read.and(ended).and(taken)?;
+            let settling = self.rows.settle(self.ended);
+            read.and(ended)?;
+            settled = settling?;
         }
         Ok(())
     }
@@ -65,7 +67,8 @@ impl<R: Records> TraceSource for RecordReader<R> {
 
     fn next_batch(&mut self, batch: &mut Vec<TraceEvent>) -> Result<(), TraceError> {
         batch.clear();
-        let read = self.read(batch);
+        let read = self.read();
+        self.rows.hand_out(batch);
         self.rows.count_skipped();
         let is_end = self.ended && batch.is_empty();
         let read = read.and_then(|()| if is_end { self.check_events() } else { Ok(()) });

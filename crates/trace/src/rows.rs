@@ -68,10 +68,14 @@ pub(crate) struct Rows {
     devices: DeviceNames,
     /// Counts of skipped records that are not in `counts` yet.
     skipped: Vec<(&'static str, u64)>,
+    /// The latest events, with times on the trace's clock.
     window: VecDeque<TraceEvent>,
-    /// The time of the trace's first event on its clock, known when the first leaves the window.
+    /// The number of those at the front of the window that no later row can come before.
+    settled: usize,
+    /// The time of the trace's first event on its clock, known when the first is settled.
     begin: Option<u64>,
-    handed_out: u64,
+    /// The time of the last event that was settled, since the trace began.
+    settled_to: u64,
     /// The facts of each device.
     facts: Vec<Facts>,
 }
@@ -128,12 +132,25 @@ impl DeviceNames {
 struct Facts {
     /// The bytes that it has read and written.
     moved: u64,
-    /// The events of it that were handed out.
+    /// The events of it that are settled.
     events: u64,
     /// Where it begins on the disk by which its rows count, if it is a partition.
     begins: Option<u64>,
     /// Remaps show that it has partitions.
     is_disk: bool,
+}
+
+impl Facts {
+    /// Adds a read or write, unless no device moves as much in the time since the trace began.
+    #[inline]
+    fn add(&mut self, at: Nanos, length: Bytes) -> Result<(), RowError> {
+        self.moved = self.moved.saturating_add(length.0);
+        let seconds = at.0 / 1_000_000_000;
+        if self.moved > MAX_RATE.saturating_mul(seconds + 1) {
+            return Err(RowError::TooFast { moved: Bytes(self.moved), time: at });
+        }
+        Ok(())
+    }
 }
 
 impl Rows {
@@ -146,8 +163,9 @@ impl Rows {
             devices: DeviceNames::default(),
             skipped: Vec::new(),
             window: VecDeque::new(),
+            settled: 0,
             begin: None,
-            handed_out: 0,
+            settled_to: 0,
             facts: Vec::new(),
         }
     }
@@ -243,33 +261,33 @@ impl Rows {
     }
 
     /// Takes a row in.
-    pub(crate) fn push(&mut self, row: Row) -> Result<(), RowError> {
+    #[inline]
+    pub(crate) fn push(&mut self, row: &Row) -> Result<(), RowError> {
         self.push_of(row, None)
     }
 
     /// Takes the row of a file system in, if it is one.
-    pub(crate) fn push_of(&mut self, mut row: Row, fs: Option<FsIndex>) -> Result<(), RowError> {
-        if let Some(begins) = self.facts[usize::from(row.device.0)].begins
-            && row.kind != EventKind::Flush
-        {
-            row.start = in_partition(row.start, begins)?;
-        }
-        let Some(end) = row.start.checked_add(row.length).filter(|end| *end <= MAX_OFFSET) else {
-            return Err(RowError::TooFar { start: row.start, length: row.length });
+    pub(crate) fn push_of(&mut self, row: &Row, fs: Option<FsIndex>) -> Result<(), RowError> {
+        let start = match self.facts[usize::from(row.device.0)].begins {
+            Some(begins) if row.kind != EventKind::Flush => in_partition(row.start, begins)?,
+            _ => row.start,
+        };
+        let Some(end) = start.checked_add(row.length).filter(|end| *end <= MAX_OFFSET) else {
+            return Err(RowError::TooFar { start, length: row.length });
         };
         let time = row.time.max(row.latency.map_or(0, |latency| latency.0));
         if time > MAX_TIME {
             return Err(RowError::TooLong { time });
         }
-        if self.begin.is_some_and(|begin| row.time < begin + self.handed_out) {
-            let before = self.begin.unwrap_or_default() + self.handed_out;
+        if self.begin.is_some_and(|begin| row.time < begin + self.settled_to) {
+            let before = self.begin.unwrap_or_default() + self.settled_to;
             return Err(RowError::TooLate { at: row.time, before, window: WINDOW });
         }
         let event = TraceEvent {
             at: Nanos(row.time),
             device: row.device,
             kind: row.kind,
-            extent: Extent { start: Bytes(row.start), end: Bytes(end) },
+            extent: Extent { start: Bytes(start), end: Bytes(end) },
             latency: row.latency,
             process: row.process,
             error: row.error,
@@ -284,32 +302,35 @@ impl Rows {
         Ok(())
     }
 
-    /// Hands out the events that no later row can come before, or `all` of them.
-    pub(crate) fn take(&mut self, batch: &mut Vec<TraceEvent>, all: bool) -> Result<(), RowError> {
-        while self.window.len() > WINDOW || all {
-            let Some(mut event) = self.window.pop_front() else { break };
-            let begin = *self.begin.get_or_insert(event.at.0);
-            event.at = Nanos(event.at.0 - begin);
-            self.handed_out = event.at.0;
-            self.check_rate(&event)?;
+    /// Settles the events that no later row can come before, or `all` of them, and returns how many are settled.
+    #[inline]
+    pub(crate) fn settle(&mut self, all: bool) -> Result<usize, RowError> {
+        let window = if all { 0 } else { WINDOW };
+        while self.window.len() - self.settled > window {
+            let TraceEvent { at, device, kind, extent, .. } = self.window[self.settled];
+            let at = Nanos(at.0 - *self.begin.get_or_insert(at.0));
+            self.settled_to = at.0;
+            let facts = &mut self.facts[usize::from(device.0)];
+            if self.timed && matches!(kind, EventKind::Read | EventKind::Write) {
+                facts.add(at, extent.len())?;
+            }
+            facts.events += 1;
             self.counts.events += 1;
-            self.facts[usize::from(event.device.0)].events += 1;
-            batch.push(event);
+            self.settled += 1;
         }
-        Ok(())
+        Ok(self.settled)
     }
 
-    fn check_rate(&mut self, event: &TraceEvent) -> Result<(), RowError> {
-        if !self.timed || !matches!(event.kind, EventKind::Read | EventKind::Write) {
-            return Ok(());
-        }
-        let moved = &mut self.facts[usize::from(event.device.0)].moved;
-        *moved = moved.saturating_add(event.extent.len().0);
-        let seconds = event.at.0 / 1_000_000_000;
-        if *moved > MAX_RATE.saturating_mul(seconds + 1) {
-            return Err(RowError::TooFast { moved: Bytes(*moved), time: event.at });
-        }
-        Ok(())
+    /// Hands out the events that are settled.
+    pub(crate) fn hand_out(&mut self, batch: &mut Vec<TraceEvent>) {
+        let begin = self.begin.unwrap_or_default();
+        let (front, back) = self.window.as_slices();
+        let front = &front[..self.settled.min(front.len())];
+        let first = batch.len();
+        batch.extend_from_slice(front);
+        batch.extend_from_slice(&back[..self.settled - front.len()]);
+        batch[first..].iter_mut().for_each(|event| event.at.0 -= begin);
+        self.window.drain(..mem::take(&mut self.settled));
     }
 
     /// Says in the header when the trace began; later calls change nothing.

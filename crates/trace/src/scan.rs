@@ -66,7 +66,14 @@ impl<'a, const CONTROLS: bool> Iterator for Words<'a, CONTROLS> {
         let is_blank = |byte: &u8| if CONTROLS { *byte <= b' ' } else { byte.is_ascii_whitespace() };
         let rest = self.rest();
         let start = rest.iter().position(|byte| !is_blank(byte))?;
-        let end = rest[start..].iter().position(is_blank).map_or(rest.len(), |length| start + length);
+        let mut end = start;
+        loop {
+            end = find_end(&rest[end..], b' ').map_or(rest.len(), |length| end + length);
+            if rest.get(end).is_none_or(is_blank) {
+                break;
+            }
+            end += 1;
+        }
         self.end += end;
         Some(Field { text: &rest[start..end] })
     }
@@ -76,6 +83,25 @@ impl<'a, const CONTROLS: bool> Iterator for Words<'a, CONTROLS> {
 const LOW: u64 = 0x0101_0101_0101_0101;
 /// The highest bit of each byte.
 const HIGH: u64 = LOW << 7;
+
+/// Returns the place of the first byte that is `end` or a control character, eight bytes at a time.
+#[inline(always)]
+fn find_end(text: &[u8], end: u8) -> Option<usize> {
+    let mut place = 0;
+    while let Some(bytes) = text.get(place..).and_then(<[u8]>::first_chunk) {
+        let bytes = u64::from_le_bytes(*bytes);
+        let others = bytes ^ (LOW * u64::from(end));
+        // The highest bit of the first such byte, of none before it, and perhaps of some behind it.
+        let found = ((bytes.wrapping_sub(LOW * 0x20) & !bytes) | (others.wrapping_sub(LOW) & !others)) & HIGH;
+        if found > 0 {
+            return Some(place + found.trailing_zeros() as usize / 8);
+        }
+        place += 8;
+    }
+    let rest = text.get(place..)?;
+    rest.iter().position(|byte| *byte == end || *byte < b' ').map(|length| place + length)
+}
+
 /// The powers of ten.
 const POWERS: [u64; 10] =
     [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
@@ -140,7 +166,8 @@ impl<'a> Cursor<'a> {
         Some((count, fours.wrapping_mul(1 + (10_000 << 32)) >> 32))
     }
 
-    /// Takes seconds with 1 to 9 decimals, and returns nanoseconds and the number of decimals.
+    /// Takes seconds with 1 to 18 decimals, and returns nanoseconds and the number of decimals; what is below a
+    /// nanosecond is cut off.
     #[inline(always)]
     pub(crate) fn seconds(&mut self) -> Option<(u64, usize)> {
         let seconds = self.number()?;
@@ -148,7 +175,10 @@ impl<'a> Cursor<'a> {
         let before = self.0.len();
         let decimals = self.number()?;
         let count = before - self.0.len();
-        let below = decimals * POWERS[9_usize.checked_sub(count)?];
+        let below = match count {
+            ..=9 => decimals * POWERS[9 - count],
+            _ => decimals / POWERS.get(count - 9)?,
+        };
         Some((seconds.checked_mul(1_000_000_000)?.checked_add(below)?, count))
     }
 
@@ -178,18 +208,22 @@ impl<'a> Cursor<'a> {
     /// Takes the bytes before the next space or control character, one or more.
     #[inline(always)]
     pub(crate) fn word(&mut self) -> Option<&'a [u8]> {
-        let length = self.0.iter().position(|byte| *byte <= b' ')?;
-        let (word, rest) = self.0.split_at(length);
-        self.0 = rest;
-        (length > 0).then_some(word)
+        let word = self.text_before(b' ')?;
+        (!word.is_empty()).then_some(word)
+    }
+
+    /// Takes a word and the byte behind it.
+    #[inline(always)]
+    pub(crate) fn word_and(&mut self, end: u8) -> Option<&'a [u8]> {
+        let word = self.word()?;
+        self.byte(end)?;
+        Some(word)
     }
 
     /// Takes a text that begins and ends with no space, and the next `end` behind it, with no control character before it.
     #[inline(always)]
     pub(crate) fn until(&mut self, end: u8) -> Option<&'a [u8]> {
-        let length = self.0.iter().position(|byte| *byte == end || *byte < b' ')?;
-        let (text, rest) = self.0.split_at(length);
-        self.0 = rest;
+        let text = self.text_before(end)?;
         self.byte(end)?;
         (text.first() != Some(&b' ') && text.last() != Some(&b' ')).then_some(text)
     }
@@ -197,9 +231,16 @@ impl<'a> Cursor<'a> {
     /// Takes the text before the next `end` and that, with no control character before it.
     #[inline(always)]
     pub(crate) fn before(&mut self, end: u8) -> Option<()> {
-        let length = self.0.iter().position(|byte| *byte == end || *byte < b' ')?;
-        self.0 = &self.0[length..];
+        self.text_before(end)?;
         self.byte(end)
+    }
+
+    /// Takes the bytes before the next `end` or control character.
+    #[inline(always)]
+    fn text_before(&mut self, end: u8) -> Option<&'a [u8]> {
+        let (text, rest) = self.0.split_at_checked(find_end(self.0, end)?)?;
+        self.0 = rest;
+        Some(text)
     }
 
     /// Takes a number and the byte behind it.

@@ -101,11 +101,14 @@ pub struct Comm([u8; 16]);
 
 impl Comm {
     /// The name in `bytes`, which ends at their first zero; all past the 15th byte is cut off.
+    #[inline]
     pub fn new(bytes: &[u8]) -> Self {
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()).min(15);
-        let mut name = [0; 16];
-        name[..end].copy_from_slice(&bytes[..end]);
-        Self(name)
+        const LOW: u128 = u128::MAX / 255;
+        let name = number_of(&bytes[..bytes.len().min(15)]);
+        // Only the first byte of zero is marked for sure, and none before it.
+        let zeroes = name.wrapping_sub(LOW) & !name & (LOW << 7);
+        let end = zeroes.trailing_zeros() / 8 * 8;
+        Self((name & ((1 << end) - 1)).to_le_bytes())
     }
 
     /// The name's bytes, which are whatever the process chose.
@@ -116,6 +119,20 @@ impl Comm {
     /// Whether the process isn't known.
     pub fn is_empty(&self) -> bool {
         self.0[0] == 0
+    }
+}
+
+/// Returns the number whose lowest bytes are these, 15 at most. A copy of few bytes into an array would make the next
+/// load of the array wait.
+#[inline]
+fn number_of(bytes: &[u8]) -> u128 {
+    let shift = |size: usize| 8 * (bytes.len() - size);
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        u128::from(u64::from_le_bytes(*first)) | u128::from(u64::from_le_bytes(*last)) << shift(8)
+    } else if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        (u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << shift(4)).into()
+    } else {
+        bytes.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte)).into()
     }
 }
 
@@ -172,7 +189,10 @@ mod tests {
     fn process_names_are_cut_and_may_hold_any_bytes() {
         assert_eq!(Comm::new(b"fstrim\0\0rest").to_string(), "fstrim");
         assert_eq!(Comm::new(b"a-name-of-too-many-bytes").to_string(), "a-name-of-too-m");
-        assert_eq!(Comm::new(b"").as_bytes(), b"");
+        let name = b"a-name-of-too-many-bytes";
+        for length in 0..name.len() {
+            assert_eq!(Comm::new(&name[..length]).as_bytes(), &name[..length.min(15)]);
+        }
         assert_eq!(Comm::new(&[0xff, b'x']).to_string(), "\u{fffd}x");
     }
 }

@@ -28,6 +28,7 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 impl Parse for Alibaba {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         notes.clock()?;
         let device = line.until(b',')?;

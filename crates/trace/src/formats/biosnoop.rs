@@ -13,7 +13,7 @@ use super::blkparse::kind_of;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
-use crate::scan::Words;
+use crate::scan::{Cursor, Words};
 use crate::text::{milliseconds, number, scaled, seconds, unknown};
 
 /// Added to all times: the first request may have begun before the time zero.
@@ -79,6 +79,41 @@ impl Biosnoop {
 
 impl Parse for Biosnoop {
     type Content = Row;
+
+    #[inline(always)]
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        let (ended, _) = line.seconds()?;
+        line.spaces()?;
+        let process = line.word()?;
+        line.spaces()?;
+        let _pid = line.number()?;
+        let (mut disk, mut letter, mut sector, mut bytes, mut latency) = (&b""[..], &b""[..], 0, 0, 0);
+        for column in &self.columns {
+            line.spaces()?;
+            match column {
+                Column::Disk => disk = line.word()?,
+                Column::Letter => letter = line.word()?,
+                Column::Sector => sector = line.number()?,
+                Column::Bytes => bytes = line.number()?,
+                // Milliseconds.
+                Column::Latency => latency = line.seconds()?.0 / 1000,
+                Column::Other => _ = line.word()?,
+            }
+        }
+        line.byte(b'\n')?;
+        let kind = kind_of(letter, bytes)?;
+        (kind != EventKind::Flush).then_some(())?;
+        Some(Parsed::Content(Row {
+            time: ended.checked_add(EARLIER)?.checked_sub(latency)?,
+            device: notes.known(disk)?,
+            kind,
+            start: sector.checked_mul(SECTOR.0)?,
+            length: bytes,
+            latency: Some(Nanos(latency)),
+            process: Comm::new(process),
+            ..Row::bare()
+        }))
+    }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if is_header(line) {

@@ -58,6 +58,7 @@ pub(crate) enum Entry {
 impl Parse for Blkparse {
     type Content = Line;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Line>> {
         if self.totals || self.device.is_empty() {
             return None;
@@ -274,7 +275,7 @@ const fn action_of(action: &[u8]) -> Option<Action> {
 }
 
 /// Parses `rwbs sector + sectors [process or error]`, and the end of the line.
-#[inline]
+#[inline(always)]
 fn quick_step(line: &mut Cursor, time: u64, pid: u32, action: Action, device: DeviceIndex) -> Option<Step> {
     let rwbs = line.word()?;
     line.spaces()?;

@@ -37,6 +37,7 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 impl Parse for CloudPhysics {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         if self.is_libcachesim {
             line.until(b',')?;

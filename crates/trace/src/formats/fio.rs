@@ -13,6 +13,13 @@ use crate::rows::Row;
 use crate::scan::{Cursor, Words, fields};
 use crate::text::{scaled, unknown};
 
+/// The name of the file of a log of version 1, which names none.
+const FILE: &[u8] = b"file";
+/// The action that lets time pass in a log of version 2.
+const WAIT: &[u8] = b"wait";
+/// The name under which it is counted.
+const WAITS: &str = "waits";
+
 /// The version of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -44,38 +51,52 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
     })
 }
 
+/// Returns the kind of a request in a log of version 1.
+#[inline]
+fn kind_of_number(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"0" => EventKind::Read,
+        b"1" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Fio {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
-        if self.version != Version::Three {
-            return None;
+        let (time, file, kind, start);
+        if self.version == Version::One {
+            (time, file) = (0, FILE);
+            kind = kind_of_number(line.until(b',')?)?;
+            line.spaces();
+            start = line.number_and(b',')?;
+            line.spaces();
+        } else {
+            time = if self.version == Version::Three { line.number_and(b' ')? } else { self.waited };
+            file = line.word_and(b' ')?;
+            let action = line.word_and(b' ')?;
+            if action == WAIT && self.version == Version::Two {
+                let more = line.number()?;
+                matches!(line.rest().first()?, b' ' | b'\n').then_some(())?;
+                line.before(b'\n')?;
+                self.waited = self.waited.checked_add(more)?;
+                return Some(Parsed::Skip(WAITS));
+            }
+            kind = kind_of(action)?;
+            start = line.number_and(b' ')?;
         }
-        let microseconds = line.number_and(b' ')?;
-        let file = line.word()?;
-        line.byte(b' ')?;
-        let kind = kind_of(line.word()?)?;
-        line.byte(b' ')?;
-        let (start, length) = (line.number_and(b' ')?, line.number_and(b'\n')?);
-        Some(Parsed::Content(Row {
-            time: microseconds.checked_mul(1000)?,
-            device: notes.known(file)?,
-            kind,
-            start,
-            length,
-            ..Row::bare()
-        }))
+        let length = line.number_and(b'\n')?;
+        let (time, device) = (time.checked_mul(1000)?, notes.known(file)?);
+        Some(Parsed::Content(Row { time, device, kind, start, length, ..Row::bare() }))
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if self.version == Version::One {
             let [rw, offset, length] = fields(line, b',')?;
-            let kind = match rw.text {
-                b"0" => EventKind::Read,
-                b"1" => EventKind::Write,
-                _ => return Err(unknown("rw", rw.text, "is neither 0 nor 1")),
-            };
-            return request(notes, 0, b"file", kind, offset.number("offset")?, length.number("length")?);
+            let kind = kind_of_number(rw.text).ok_or_else(|| unknown("rw", rw.text, "is neither 0 nor 1"))?;
+            return request(notes, 0, FILE, kind, offset.number("offset")?, length.number("length")?);
         }
         if line.starts_with(b"fio version") {
             return Ok(Parsed::Skip("version lines"));
@@ -96,10 +117,10 @@ impl Parse for Fio {
         }
         match action {
             b"sync" | b"datasync" => request(notes, time, file, EventKind::Flush, 0, 0),
-            b"wait" if self.version == Version::Two => {
+            WAIT if self.version == Version::Two => {
                 let more = next()?.number("offset")?;
                 self.waited = self.waited.checked_add(more).ok_or_else(|| too_long(more))?;
-                Ok(Parsed::Skip("waits"))
+                Ok(Parsed::Skip(WAITS))
             }
             b"add" | b"open" | b"close" => Ok(Parsed::Skip("file actions")),
             b"sync_file_range" => Ok(Parsed::Skip("partial syncs")),

@@ -11,6 +11,7 @@ use trimtab_core::trace::{Comm, EventKind};
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
+use crate::scan::Cursor;
 use crate::text::{number, scaled, unknown};
 
 /// The fields that a line has; a process's name with spaces in it adds more.
@@ -47,16 +48,44 @@ impl<'a> Line<'a> {
     }
 }
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"R" => EventKind::Read,
+        b"W" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Fiu {
     type Content = Row;
 
+    #[inline(always)]
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        let time = line.number_and(b' ')?;
+        let _pid = line.word_and(b' ')?;
+        let process = line.word_and(b' ')?;
+        let (start, length) = (line.number_and(b' ')?, line.number_and(b' ')?);
+        let kind = kind_of(line.word_and(b' ')?)?;
+        let (major, minor) = (line.word_and(b' ')?, line.word_and(b' ')?);
+        let _digest = line.word_and(b'\n')?;
+        let is_last = self.device.strip_prefix(major)?.strip_prefix(b",")? == minor;
+        is_last.then_some(())?;
+        Some(Parsed::Content(Row {
+            time,
+            device: notes.known(&self.device)?,
+            kind,
+            start: start.checked_mul(512)?,
+            length: length.checked_mul(512)?,
+            process: Comm::new(process),
+            ..Row::bare()
+        }))
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let line = Line::split(line.trim_ascii())?;
-        let kind = match line.kind {
-            b"R" => EventKind::Read,
-            b"W" => EventKind::Write,
-            _ => return Err(unknown("type", line.kind, "is neither R nor W")),
-        };
+        let kind = kind_of(line.kind).ok_or_else(|| unknown("type", line.kind, "is neither R nor W"))?;
         self.device.clear();
         self.device.extend_from_slice(line.number[0]);
         self.device.push(b',');
@@ -68,9 +97,8 @@ impl Parse for Fiu {
             kind,
             start: scaled("lba", number("lba", line.lba)?, 512)?,
             length: scaled("size", number("size", line.size)?, 512)?,
-            latency: None,
             process: Comm::new(line.process),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

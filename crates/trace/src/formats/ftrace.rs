@@ -151,6 +151,7 @@ pub(super) fn process_of(before: &[u8]) -> (&[u8], u32) {
 impl Parse for Ftrace {
     type Content = Line;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Line>> {
         if self.layer != Some(Layer::Block) || line.rest().first() == Some(&b'#') {
             return None;
@@ -336,7 +337,7 @@ fn block_step(event: &Event, action: Action, notes: &mut Notes) -> Result<Option
 }
 
 /// Parses the fields of a block event, and the end of the line.
-#[inline]
+#[inline(always)]
 fn quick_step(line: &mut Cursor, time: u64, action: Action, notes: &mut Notes) -> Option<Step> {
     let device = line.word()?;
     line.spaces()?;

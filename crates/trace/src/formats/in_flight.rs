@@ -1,6 +1,7 @@
 //! The requests in flight, found by where they end.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use trimtab_core::hash::FastMap;
@@ -42,9 +43,9 @@ pub(super) struct InFlight {
 
 impl InFlight {
     pub(super) fn add(&mut self, place: Place, numbers: Numbers) {
-        match self.oldest.get(&place) {
-            Some(_) => self.later.entry(place).or_default().push_back(numbers),
-            None => _ = self.oldest.insert(place, numbers),
+        match self.oldest.entry(place) {
+            Entry::Occupied(_) => self.later.entry(place).or_default().push_back(numbers),
+            Entry::Vacant(vacant) => _ = vacant.insert(numbers),
         }
     }
 

@@ -45,6 +45,7 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 impl Parse for Midas {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         let (time, _) = line.seconds()?;
         line.byte(b' ')?;

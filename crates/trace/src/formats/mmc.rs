@@ -63,10 +63,11 @@ impl Mmc {
     /// The step that an event reports; none if it reports none.
     pub(super) fn step(&mut self, event: &Event, notes: &mut Notes) -> Result<Option<Step>, RowError> {
         let action = if event.name.ends_with(b"start") { Action::Issue } else { Action::Complete };
+        let values = Values::of(event.text());
         let (place, error) = match event.name {
-            b"mmc_request_start" => (self.started(event, notes)?, 0),
-            b"mmc_request_done" => (self.done(event), failure(event.text())?),
-            name => (old_place(event, name.starts_with(b"mmc_blk_erase"), notes)?, 0),
+            b"mmc_request_start" => (self.started(event, &values, notes)?, 0),
+            b"mmc_request_done" => (self.done(event), failure(&values)?),
+            name => (old_place(&values, name.starts_with(b"mmc_blk_erase"), notes)?, 0),
         };
         let Some(place) = place else { return Ok(None) };
         Ok(Some(Step {
@@ -82,10 +83,15 @@ impl Mmc {
         }))
     }
 
-    fn started(&mut self, event: &Event, notes: &mut Notes) -> Result<Option<Place>, RowError> {
+    fn started(
+        &mut self,
+        event: &Event,
+        values: &Values,
+        notes: &mut Notes,
+    ) -> Result<Option<Place>, RowError> {
         let device = notes.device(host(event.text()))?;
-        let opcode = required(event.text(), "cmd_opcode")?;
-        let argument = required(event.text(), "cmd_arg")?;
+        let opcode = values.number("cmd_opcode")?;
+        let argument = values.number("cmd_arg")?;
         let erase = self.erase.entry(device).or_default();
         let place = match opcode {
             32 | 35 => {
@@ -112,16 +118,16 @@ impl Mmc {
             }
             // Requests of a command queue have no command, or one whose argument is the task.
             17 | 18 | 24 | 25 | 0 | 46 | 47 => {
-                let flags = required(event.text(), "data_flags")?;
+                let flags = values.number("data_flags")?;
                 let kind = match (flags & DATA_READ > 0, flags & DATA_WRITE > 0) {
                     (true, false) => EventKind::Read,
                     (false, true) => EventKind::Write,
                     _ => return Ok(None),
                 };
                 let is_queued = matches!(opcode, 0 | 46 | 47);
-                let address = if is_queued { required(event.text(), "blk_addr")? } else { argument };
-                let size = required(event.text(), "block_size")?;
-                let length = scaled("blocks", required(event.text(), "blocks")?, size)?;
+                let address = if is_queued { values.number("blk_addr")? } else { argument };
+                let size = values.number("block_size")?;
+                let length = scaled("blocks", values.number("blocks")?, size)?;
                 Place { device, kind, start: scaled("blk_addr", address, BLOCK)?, length }
             }
             _ => return Ok(None),
@@ -140,8 +146,8 @@ impl Mmc {
 }
 
 /// The place in an event of an old kernel; none for a sanitize and other commands.
-fn old_place(event: &Event, is_erase: bool, notes: &mut Notes) -> Result<Option<Place>, RowError> {
-    let command = required(event.text(), "cmd")?;
+fn old_place(values: &Values, is_erase: bool, notes: &mut Notes) -> Result<Option<Place>, RowError> {
+    let command = values.number("cmd")?;
     let kind = match (is_erase, command) {
         (true, SANITIZE) => return Ok(None),
         (true, argument) if argument & SECURE > 0 => EventKind::SecureErase,
@@ -153,8 +159,8 @@ fn old_place(event: &Event, is_erase: bool, notes: &mut Notes) -> Result<Option<
     Ok(Some(Place {
         device: notes.device(b"mmc")?,
         kind,
-        start: scaled("addr", required(event.text(), "addr")?, BLOCK)?,
-        length: scaled("size", required(event.text(), "size")?, BLOCK)?,
+        start: scaled("addr", values.number("addr")?, BLOCK)?,
+        length: scaled("size", values.number("size")?, BLOCK)?,
     }))
 }
 
@@ -170,9 +176,9 @@ fn structure(text: &[u8]) -> &[u8] {
 }
 
 /// The errno of a command or its data that failed; 0 if neither did.
-fn failure(text: &[u8]) -> Result<u16, RowError> {
+fn failure(values: &Values) -> Result<u16, RowError> {
     for name in ["cmd_err", "data_err"] {
-        let Some(value) = value(text, name) else { continue };
+        let Some(value) = values.text(name) else { continue };
         let digits = value.strip_prefix(b"-").unwrap_or(value);
         let wrong = || unknown("error", value, "is no errno");
         let errno = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
@@ -183,20 +189,51 @@ fn failure(text: &[u8]) -> Result<u16, RowError> {
     Ok(0)
 }
 
-/// The text of `name=value`.
-fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let mut words = text.split(|byte| *byte == b' ' || *byte == b',');
-    words.find_map(|word| word.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
-}
+/// The names of the values that are read.
+const NAMES: [&str; 11] = [
+    "cmd_opcode",
+    "cmd_arg",
+    "data_flags",
+    "blk_addr",
+    "block_size",
+    "blocks",
+    "cmd_err",
+    "data_err",
+    "cmd",
+    "addr",
+    "size",
+];
 
-/// The number, in hexadecimal after 0x, of `name=number`.
-fn required(text: &[u8], name: &'static str) -> Result<u64, RowError> {
-    let value = value(text, name).unwrap_or_default();
-    let wrong = || unknown(name, value, "is no number");
-    let text = std::str::from_utf8(value).map_err(|_| wrong())?;
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| wrong())
+/// The values of an event, from words `name=value`; each is the first one of its name.
+struct Values<'a>([Option<&'a [u8]>; NAMES.len()]);
+
+impl<'a> Values<'a> {
+    fn of(text: &'a [u8]) -> Self {
+        let mut values = [None; NAMES.len()];
+        for word in text.split(|byte| matches!(byte, b' ' | b',')) {
+            let Some(equals) = word.iter().position(|byte| *byte == b'=') else { continue };
+            let (name, value) = (&word[..equals], &word[equals + 1..]);
+            if let Some(place) = NAMES.iter().position(|known| known.as_bytes() == name) {
+                values[place].get_or_insert(value);
+            }
+        }
+        Self(values)
+    }
+
+    /// The text of a value.
+    fn text(&self, name: &str) -> Option<&'a [u8]> {
+        self.0[NAMES.iter().position(|known| *known == name)?]
+    }
+
+    /// The number, in hexadecimal after 0x, that a value is.
+    fn number(&self, name: &'static str) -> Result<u64, RowError> {
+        let value = self.text(name).unwrap_or_default();
+        let wrong = || unknown(name, value, "is no number");
+        let text = std::str::from_utf8(value).map_err(|_| wrong())?;
+        let parsed = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        parsed.map_err(|_| wrong())
+    }
 }

@@ -14,6 +14,7 @@ use super::ftrace::process_of;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
+use crate::scan::Cursor;
 use crate::text::{number, scaled, seconds, unknown};
 
 /// The fields of a line.
@@ -30,8 +31,38 @@ fn split(line: &[u8]) -> Result<[&[u8]; FIELDS], RowError> {
     Ok([process, device, kind, sector, size, timestamp])
 }
 
+/// Returns the kind of a row, as the format writes it.
+#[inline]
+fn kind_of(text: &[u8]) -> Option<EventKind> {
+    Some(match text {
+        b"R" => EventKind::Read,
+        b"W" => EventKind::Write,
+        _ => return None,
+    })
+}
+
 impl Parse for Mobile {
     type Content = Row;
+
+    #[inline(always)]
+    fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
+        let process = line.until(b',')?;
+        (process.first() != Some(&b'"') && !process.starts_with(MARKER)).then_some(())?;
+        let device = line.until(b',')?;
+        let kind = kind_of(line.until(b',')?)?;
+        let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
+        let (time, _) = line.seconds()?;
+        line.byte(b'\n')?;
+        Some(Parsed::Content(Row {
+            time,
+            device: notes.known(device)?,
+            kind,
+            start: start.checked_mul(512)?,
+            length: length.checked_mul(512)?,
+            process: Comm::new(process_of(process).0),
+            ..Row::bare()
+        }))
+    }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if line.strip_prefix(b"\"").unwrap_or(line).starts_with(MARKER) {
@@ -41,11 +72,7 @@ impl Parse for Mobile {
         if is_header(line) {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = match kind {
-            b"R" => EventKind::Read,
-            b"W" => EventKind::Write,
-            _ => return Err(unknown("rw_flag", kind, "is neither R nor W")),
-        };
+        let kind = kind_of(kind).ok_or_else(|| unknown("rw_flag", kind, "is neither R nor W"))?;
         let device = notes.device(device)?;
         Ok(Parsed::Content(Row {
             time: seconds("timestamp", timestamp)?,
@@ -53,9 +80,8 @@ impl Parse for Mobile {
             kind,
             start: scaled("sector", number("sector", sector)?, 512)?,
             length: scaled("size", number("size", size)?, 512)?,
-            latency: None,
             process: Comm::new(process_of(unquoted(process)).0),
-            error: 0,
+            ..Row::bare()
         }))
     }
 }

@@ -36,6 +36,7 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 impl Parse for Msr {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         notes.clock()?;
         let ticks = line.number_and(b',')?.checked_sub(EPOCH)?;

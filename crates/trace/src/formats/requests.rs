@@ -397,7 +397,7 @@ impl Requests {
                     ));
                 }
             }
-            rows.push(row)?;
+            rows.push(&row)?;
         }
         Ok(())
     }

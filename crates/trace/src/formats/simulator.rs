@@ -65,6 +65,7 @@ fn split(line: &[u8]) -> Result<[Field<'_>; 5], RowError> {
 impl Parse for Simulator {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         let time = match self {
             Self::MqSim => line.number()?,

@@ -38,6 +38,7 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 impl Parse for Spc {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         let asu = line.until(b',')?;
         let (sector, length) = (line.number_and(b',')?, line.number_and(b',')?);

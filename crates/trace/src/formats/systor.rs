@@ -34,6 +34,7 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 impl Parse for Systor {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         notes.clock()?;
         let (time, _) = line.seconds()?;

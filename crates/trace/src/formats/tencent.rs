@@ -29,6 +29,7 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 impl Parse for Tencent {
     type Content = Row;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         notes.clock()?;
         let seconds = line.number_and(b',')?;

@@ -148,7 +148,7 @@ impl Records for Vscsi {
         let (bytes, sector) = fields(version, record);
         let is_flush = kind == EventKind::Flush;
         let device = rows.device(b"disk")?;
-        rows.push(Row {
+        rows.push(&Row {
             time: scaled("ts", long(record, 24), 1000)?,
             device,
             kind,

@@ -26,7 +26,8 @@ pub(crate) trait Parse: Send + 'static {
 
     /// Parses the line at hand if it is laid out as the format's programs write it, and takes it with its end. If it
     /// returns none, [`line`](Self::line) parses the line, whatever was taken. Both have the same result where both have
-    /// one, and this one changes nothing unless it has one.
+    /// one, and this one changes nothing unless it has one. Implementations are inlined into the loop over lines: contents
+    /// that are copied through memory soon after they were written make the processor wait.
     fn quick(&mut self, _line: &mut Cursor, _notes: &mut Notes) -> Option<Parsed<Self::Content>> {
         None
     }
@@ -60,7 +61,7 @@ impl Content for Row {
     type State = ();
 
     fn take(&self, (): &mut (), rows: &mut Rows) -> Result<(), RowError> {
-        rows.push(*self)
+        rows.push(self)
     }
 
     fn end((): &mut (), _rows: &mut Rows) -> Result<(), RowError> {

@@ -8,11 +8,14 @@ use proptest::sample::Index;
 use super::{Block, Content, End, Notes, Parse, Parsed, Parser};
 use crate::error::RowError;
 use crate::formats::alibaba::Alibaba;
+use crate::formats::biosnoop::Biosnoop;
 use crate::formats::blkparse::Blkparse;
 use crate::formats::cloudphysics::CloudPhysics;
 use crate::formats::fio::{Fio, Version};
+use crate::formats::fiu::Fiu;
 use crate::formats::ftrace::Ftrace;
 use crate::formats::midas::Midas;
+use crate::formats::mobile::Mobile;
 use crate::formats::msr::Msr;
 use crate::formats::simulator::Simulator;
 use crate::formats::spc::Spc;
@@ -60,7 +63,7 @@ fn both<P: Parse<Content: Debug>>(parser: fn() -> P, text: &[u8]) -> [Vec<String
 /// A format with its first lines and some lines.
 type Case = (fn(&[u8]) -> [Vec<String>; 2], &'static str, &'static [&'static str]);
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 19] = [
     (
         |text| both(Msr::default, text),
         "",
@@ -110,6 +113,42 @@ const CASES: [Case; 14] = [
         |text| both(|| Fio::new(Version::Three), text),
         "fio version 3 iolog\n",
         &["5 sda write 0 4096", "115697172480 sda trim 115697172480 512", "9 sda sync"],
+    ),
+    (
+        |text| both(|| Fio::new(Version::Two), text),
+        "fio version 2 iolog\n",
+        &["sda write 0 4096", "sda wait 115697172480 0", "sda wait 5", "sda trim 4096 512", "sda sync"],
+    ),
+    (|text| both(|| Fio::new(Version::One), text), "", &["0, 10803200, 4096", "1,115697172480,512"]),
+    (
+        |text| both(Fiu::default, text),
+        "",
+        &[
+            "89966104712 4892 syslogd 904265560 8 W 6 0 531e779d",
+            "89966104713 4892 my process 115697172480 16 R 6 1 0",
+            "89966104714 4892 5 6 8 W 6 0 531e779d",
+        ],
+    ),
+    (
+        |text| both(|| Mobile, text),
+        "proces,device,rw_flag,sector,size,timestamp\n",
+        &[
+            "kworker/4:1H-225,sda,W,904265560,8,159273.000100",
+            "<...>-7,sdb,R,16,8,159273.5",
+            "Binder:1-1873,8388608,W,2048,256,5218128.1812390005",
+            "fio-7,sda,R,16,8,159273.1234567890123456789",
+            "\"a,b-7\",sda,R,16,8,159273.5",
+            "preconditioning_ended,sda,R,16,8,159273.5",
+        ],
+    ),
+    (
+        |text| both(Biosnoop::default, text),
+        "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES  QUE(ms) LAT(ms)\n",
+        &[
+            "0.000004    fio            2471    nvme0n1   W 904265560  4096      0.01    0.05",
+            "0.000005    my process     2471    sda       R 16         512       0.00  123.456789",
+            "0.000006                   0       sda       F 0          0         0.00    0.01",
+        ],
     ),
     (
         |text| both(Csv::default, text),

@@ -89,6 +89,7 @@ fn unquoted(line: &[u8], (start, end): (usize, usize)) -> Cow<'_, [u8]> {
 impl Parse for Csv {
     type Content = TableLine;
 
+    #[inline(always)]
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<TableLine>> {
         self.places.as_ref()?;
         let mut row = QuickRow::default();
@@ -200,7 +201,7 @@ impl Content for TableLine {
     type State = ();
 
     fn take(&self, (): &mut (), rows: &mut Rows) -> Result<(), RowError> {
-        rows.push_of(self.row, self.file_system)
+        rows.push_of(&self.row, self.file_system)
     }
 
     fn end((): &mut (), _rows: &mut Rows) -> Result<(), RowError> {

@@ -221,7 +221,7 @@ impl TableNames {
 
     fn push(&mut self, row: &TableRow, rows: &mut Rows) -> Result<(), RowError> {
         let (row, fs) = self.row(row, rows)?;
-        rows.push_of(row, fs)
+        rows.push_of(&row, fs)
     }
 
     /// Returns a row and its file system, with numbers in place of names; `header` takes names that are new.
