@@ -178,7 +178,13 @@ class Device:
 
     def block(self):
         """Returns the name in sysfs of what the file system is on."""
-        return os.path.basename(os.path.realpath(self.path))
+        try:
+            number = os.stat(self.path).st_rdev
+        except FileNotFoundError:
+            # The layer is closed.
+            return os.path.basename(self.path)
+        # A path of device mapper is a link to its node where udev made it, or a node of its own.
+        return os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
 
     def discards(self):
         """Returns how many discards ended, and how many milliseconds they took in all."""
