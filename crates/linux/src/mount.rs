@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags, fstat, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -221,6 +221,15 @@ pub fn open_directory(target: &Path) -> io::Result<File> {
     Ok(openat(place, ".", flags, Mode::empty())?.into())
 }
 
+/// Returns whether the root of a mount is seen at `directory`, or the kernel does not say (before 5.8).
+fn is_mount_point(directory: &File) -> bool {
+    let found = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    found.map_or(true, |found| {
+        !found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
+            || found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+    })
+}
+
 /// Opens as [`open_directory`] does the directory `target` of the file system on `devices`.
 ///
 /// # Errors
@@ -234,7 +243,9 @@ pub fn open_of(target: &Path, devices: &[BlockDevice]) -> io::Result<File> {
             let members = btrfs::directory(Path::new(SYSFS), &id).join("devices");
             Box::new(move |device| members.join(device.name()).exists())
         }
-        (0, Err(_)) => return Ok(directory),
+        (0, Err(_)) if is_mount_point(&directory) => return Ok(directory),
+        // After an unmount it may be a directory of an overlay or in memory, which has such a number too.
+        (0, Err(_)) => return Err(io::Error::other(Gone)),
         _ => Box::new(move |device| device.number().is_ok_and(|own| own == number)),
     };
     if devices.iter().any(is_on) { Ok(directory) } else { Err(io::Error::other(Gone)) }
@@ -314,6 +325,14 @@ pub(crate) fn unescape(field: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directory_without_a_device_is_that_of_a_mount() {
+        // As an overlay, procfs has numbers that no device has.
+        assert!(open_of(Path::new("/proc"), &[]).is_ok());
+        let error = open_of(Path::new("/proc/self/net"), &[]).unwrap_err();
+        assert!(is_gone(&error), "{error}");
+    }
 
     #[test]
     fn a_captured_list_is_read() {
