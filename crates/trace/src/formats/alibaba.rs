@@ -5,8 +5,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::EventKind;
-
+use super::kinds::by_letter;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
@@ -15,16 +14,6 @@ use crate::text::{scaled, unknown};
 
 pub(crate) struct Alibaba;
 
-/// Returns the kind of a row, as the format writes it.
-#[inline]
-fn kind_of(text: &[u8]) -> Option<EventKind> {
-    Some(match text {
-        b"R" => EventKind::Read,
-        b"W" => EventKind::Write,
-        _ => return None,
-    })
-}
-
 impl Parse for Alibaba {
     type Content = Row;
 
@@ -32,7 +21,7 @@ impl Parse for Alibaba {
     fn quick(&mut self, line: &mut Cursor, notes: &mut Notes) -> Option<Parsed<Row>> {
         notes.clock()?;
         let device = line.until(b',')?;
-        let kind = kind_of(line.until(b',')?)?;
+        let kind = by_letter(line.until(b',')?)?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
         let microseconds = line.number_and(b'\n')?;
         Some(Parsed::Content(Row {
@@ -51,7 +40,7 @@ impl Parse for Alibaba {
             return Ok(Parsed::Skip("column names"));
         }
         let kind =
-            kind_of(opcode.text).ok_or_else(|| unknown("opcode", opcode.text, "is neither R nor W"))?;
+            by_letter(opcode.text).ok_or_else(|| unknown("opcode", opcode.text, "is neither R nor W"))?;
         let microseconds = timestamp.number("timestamp")?;
         notes.set_clock(Duration::from_micros(microseconds));
         let device = notes.device(device.text)?;

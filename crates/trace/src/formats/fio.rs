@@ -7,6 +7,7 @@
 
 use trimtab_core::trace::EventKind;
 
+use super::kinds::by_digit;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
@@ -51,16 +52,6 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
     })
 }
 
-/// Returns the kind of a request in a log of version 1.
-#[inline]
-fn kind_of_number(text: &[u8]) -> Option<EventKind> {
-    Some(match text {
-        b"0" => EventKind::Read,
-        b"1" => EventKind::Write,
-        _ => return None,
-    })
-}
-
 impl Parse for Fio {
     type Content = Row;
 
@@ -69,7 +60,7 @@ impl Parse for Fio {
         let (time, file, kind, start);
         if self.version == Version::One {
             (time, file) = (0, FILE);
-            kind = kind_of_number(line.until(b',')?)?;
+            kind = by_digit(line.until(b',')?)?;
             line.spaces();
             start = line.number_and(b',')?;
             line.spaces();
@@ -95,7 +86,7 @@ impl Parse for Fio {
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if self.version == Version::One {
             let [rw, offset, length] = fields(line, b',')?;
-            let kind = kind_of_number(rw.text).ok_or_else(|| unknown("rw", rw.text, "is neither 0 nor 1"))?;
+            let kind = by_digit(rw.text).ok_or_else(|| unknown("rw", rw.text, "is neither 0 nor 1"))?;
             return request(notes, 0, FILE, kind, offset.number("offset")?, length.number("length")?);
         }
         if line.starts_with(b"fio version") {

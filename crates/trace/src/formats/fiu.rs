@@ -6,8 +6,9 @@
 //! README). The README does not say when the clock shows zero, so the header has no date. No description of
 //! the layout of the same authors' SRCMap traces (FAST '10) could be found: those in this one are read.
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::Comm;
 
+use super::kinds::by_letter;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
@@ -48,16 +49,6 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Returns the kind of a row, as the format writes it.
-#[inline]
-fn kind_of(text: &[u8]) -> Option<EventKind> {
-    Some(match text {
-        b"R" => EventKind::Read,
-        b"W" => EventKind::Write,
-        _ => return None,
-    })
-}
-
 impl Parse for Fiu {
     type Content = Row;
 
@@ -67,7 +58,7 @@ impl Parse for Fiu {
         let _pid = line.word_and(b' ')?;
         let process = line.word_and(b' ')?;
         let (start, length) = (line.number_and(b' ')?, line.number_and(b' ')?);
-        let kind = kind_of(line.word_and(b' ')?)?;
+        let kind = by_letter(line.word_and(b' ')?)?;
         let (major, minor) = (line.word_and(b' ')?, line.word_and(b' ')?);
         let _digest = line.word_and(b'\n')?;
         let is_last = self.device.strip_prefix(major)?.strip_prefix(b",")? == minor;
@@ -85,7 +76,7 @@ impl Parse for Fiu {
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let line = Line::split(line.trim_ascii())?;
-        let kind = kind_of(line.kind).ok_or_else(|| unknown("type", line.kind, "is neither R nor W"))?;
+        let kind = by_letter(line.kind).ok_or_else(|| unknown("type", line.kind, "is neither R nor W"))?;
         self.device.clear();
         self.device.extend_from_slice(line.number[0]);
         self.device.push(b',');

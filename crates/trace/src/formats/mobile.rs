@@ -8,9 +8,10 @@
 //! process is a name and its id (`kworker/4:1H-225`), and the first column is called `proces`. Discards are not
 //! in the traces.
 
-use trimtab_core::trace::{Comm, EventKind};
+use trimtab_core::trace::Comm;
 
 use super::ftrace::process_of;
+use super::kinds::by_letter;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
@@ -31,16 +32,6 @@ fn split(line: &[u8]) -> Result<[&[u8]; FIELDS], RowError> {
     Ok([process, device, kind, sector, size, timestamp])
 }
 
-/// Returns the kind of a row, as the format writes it.
-#[inline]
-fn kind_of(text: &[u8]) -> Option<EventKind> {
-    Some(match text {
-        b"R" => EventKind::Read,
-        b"W" => EventKind::Write,
-        _ => return None,
-    })
-}
-
 impl Parse for Mobile {
     type Content = Row;
 
@@ -49,7 +40,7 @@ impl Parse for Mobile {
         let process = line.until(b',')?;
         (process.first() != Some(&b'"') && !process.starts_with(MARKER)).then_some(())?;
         let device = line.until(b',')?;
-        let kind = kind_of(line.until(b',')?)?;
+        let kind = by_letter(line.until(b',')?)?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
         let (time, _) = line.seconds()?;
         line.byte(b'\n')?;
@@ -72,7 +63,7 @@ impl Parse for Mobile {
         if is_header(line) {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = kind_of(kind).ok_or_else(|| unknown("rw_flag", kind, "is neither R nor W"))?;
+        let kind = by_letter(kind).ok_or_else(|| unknown("rw_flag", kind, "is neither R nor W"))?;
         let device = notes.device(device)?;
         Ok(Parsed::Content(Row {
             time: seconds("timestamp", timestamp)?,

@@ -9,6 +9,7 @@ pub(crate) mod fio;
 pub(crate) mod fiu;
 pub(crate) mod ftrace;
 mod in_flight;
+mod kinds;
 pub(crate) mod midas;
 mod mmc;
 pub(crate) mod mobile;

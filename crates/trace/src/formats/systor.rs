@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::EventKind;
 use trimtab_core::units::Nanos;
 
+use super::kinds::by_letter;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
@@ -19,16 +19,6 @@ use crate::text::{seconds, unknown};
 #[derive(Default)]
 pub(crate) struct Systor {
     device: Vec<u8>,
-}
-
-/// Returns the kind of a row, as the format writes it.
-#[inline]
-fn kind_of(text: &[u8]) -> Option<EventKind> {
-    Some(match text {
-        b"R" => EventKind::Read,
-        b"W" => EventKind::Write,
-        _ => return None,
-    })
 }
 
 impl Parse for Systor {
@@ -41,7 +31,7 @@ impl Parse for Systor {
         line.byte(b',')?;
         let (response, _) = line.seconds()?;
         line.byte(b',')?;
-        let kind = kind_of(line.until(b',')?)?;
+        let kind = by_letter(line.until(b',')?)?;
         let lun = line.until(b',')?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b'\n')?);
         self.device.clear();
@@ -66,7 +56,7 @@ impl Parse for Systor {
         if io_type.text.is_empty() {
             return Ok(Parsed::Skip("requests without a response, of unknown type"));
         }
-        let kind = kind_of(io_type.text)
+        let kind = by_letter(io_type.text)
             .ok_or_else(|| unknown("IOType", io_type.text, "is neither R, W nor empty"))?;
         let time = seconds("Timestamp", timestamp.text)?;
         notes.set_clock(Duration::from_nanos(time));

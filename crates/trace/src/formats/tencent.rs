@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use trimtab_core::trace::EventKind;
-
+use super::kinds::by_digit;
 use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
@@ -15,16 +14,6 @@ use crate::scan::{Cursor, fields};
 use crate::text::{scaled, unknown};
 
 pub(crate) struct Tencent;
-
-/// Returns the kind of a row, as the format writes it.
-#[inline]
-fn kind_of(text: &[u8]) -> Option<EventKind> {
-    Some(match text {
-        b"0" => EventKind::Read,
-        b"1" => EventKind::Write,
-        _ => return None,
-    })
-}
 
 impl Parse for Tencent {
     type Content = Row;
@@ -34,7 +23,7 @@ impl Parse for Tencent {
         notes.clock()?;
         let seconds = line.number_and(b',')?;
         let (start, length) = (line.number_and(b',')?, line.number_and(b',')?);
-        let kind = kind_of(line.until(b',')?)?;
+        let kind = by_digit(line.until(b',')?)?;
         let volume = line.until(b'\n')?;
         Some(Parsed::Content(Row {
             time: seconds.checked_mul(1_000_000_000)?,
@@ -52,7 +41,7 @@ impl Parse for Tencent {
             return Ok(Parsed::Skip("column names"));
         }
         let kind =
-            kind_of(io_type.text).ok_or_else(|| unknown("IOType", io_type.text, "is neither 0 nor 1"))?;
+            by_digit(io_type.text).ok_or_else(|| unknown("IOType", io_type.text, "is neither 0 nor 1"))?;
         let seconds = timestamp.number("Timestamp")?;
         notes.set_clock(Duration::from_secs(seconds));
         let device = notes.device(volume.text)?;
