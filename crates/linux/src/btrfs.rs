@@ -274,8 +274,16 @@ impl OwnDiscards {
 pub fn member_names(sysfs: &Path, name: &str) -> Vec<String> {
     let Ok(file_systems) = fs::read_dir(sysfs.join("fs/btrfs")) else { return Vec::new() };
     let mut lists = file_systems.flatten().map(|entry| entry.path().join("devices"));
-    let ours = lists.find(|list| list.join(name).exists()).and_then(|list| fs::read_dir(list).ok());
-    let names = ours.into_iter().flatten().flatten();
+    lists.find(|list| list.join(name).exists()).map_or(Vec::new(), |list| names_in(&list))
+}
+
+/// The names of all devices of the mounted btrfs with this identifier; none where no such one is mounted.
+pub fn member_names_of(sysfs: &Path, id: &[u8; 16]) -> Vec<String> {
+    names_in(&directory(sysfs, id).join("devices"))
+}
+
+fn names_in(list: &Path) -> Vec<String> {
+    let names = fs::read_dir(list).into_iter().flatten().flatten();
     names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 

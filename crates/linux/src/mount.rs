@@ -221,7 +221,7 @@ pub fn open_directory(target: &Path) -> io::Result<File> {
     Ok(openat(place, ".", flags, Mode::empty())?.into())
 }
 
-/// Returns whether the root of a mount is seen at `directory`, or the kernel does not say (before 5.8).
+/// Returns whether `directory` is the root of a mount; true also where the kernel does not say (before 5.8).
 fn is_mount_point(directory: &File) -> bool {
     let found = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     found.map_or(true, |found| {

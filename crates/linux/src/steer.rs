@@ -121,15 +121,20 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Reads the knobs by which the file system of `mount` is to hold `pace`; none where it sends no discards
-    /// by itself. Knobs that its kernel doesn't have are left out. `sysfs` is where sysfs is mounted.
+    /// Reads the knobs by which the file system of `mount` is to hold a pace; none where it sends no discards
+    /// by itself, for which `pace` is not called. Knobs that its kernel doesn't have are left out. `sysfs` is where sysfs is
+    /// mounted.
     ///
     /// # Errors
     /// [`SteerError::Read`].
-    pub fn plan(sysfs: &Path, mount: &Mount, pace: &Pace) -> Result<Option<Self>, SteerError> {
-        let Some((directory, wanted)) = steerable(sysfs, mount, pace) else { return Ok(None) };
+    pub fn plan(
+        sysfs: &Path,
+        mount: &Mount,
+        pace: impl FnOnce() -> Pace,
+    ) -> Result<Option<Self>, SteerError> {
+        let Some((directory, knobs_for)) = steerable(sysfs, mount) else { return Ok(None) };
         let mut knobs = Vec::new();
-        for knob in wanted {
+        for knob in knobs_for(&pace()) {
             let path = directory.join(&*knob.file);
             match fs::read_to_string(&path) {
                 Ok(text) => knobs.push((knob, text.trim().to_owned())),
@@ -181,14 +186,17 @@ impl Drop for Steering {
     }
 }
 
-/// The directory of the knobs of a file system that sends discards by itself, and what they are to hold.
-fn steerable(sysfs: &Path, mount: &Mount, pace: &Pace) -> Option<(PathBuf, Vec<Knob>)> {
+/// Chooses the values of a file system's knobs.
+type KnobsFor = fn(&Pace) -> Vec<Knob>;
+
+/// The directory of the knobs of a file system that sends discards by itself, and what chooses their values.
+fn steerable(sysfs: &Path, mount: &Mount) -> Option<(PathBuf, KnobsFor)> {
     let options = mount.all_options();
     match (mount.fstype.as_str(), discard_option(&options)) {
-        ("btrfs", Some("discard=async")) => Some((btrfs::directory_of(sysfs, mount)?, btrfs_knobs(pace))),
+        ("btrfs", Some("discard=async")) => Some((btrfs::directory_of(sysfs, mount)?, btrfs_knobs)),
         ("f2fs", Some("discard")) => {
             let name = BlockDevice::numbered(sysfs, mount.number)?.name();
-            Some((sysfs.join("fs/f2fs").join(name), f2fs_knobs(pace)))
+            Some((sysfs.join("fs/f2fs").join(name), f2fs_knobs))
         }
         _ => None,
     }
@@ -287,8 +295,8 @@ mod tests {
         [("max_discard_issue_time", "50000\n"), ("discard_granularity", "16\n")]
             .iter()
             .for_each(|(name, value)| fs::write(file(name), value).unwrap());
-        assert!(Steering::plan(&sysfs, &f2fs("nodiscard"), &pace()).unwrap().is_none());
-        let steering = Steering::plan(&sysfs, &f2fs("discard"), &pace()).unwrap().unwrap();
+        assert!(Steering::plan(&sysfs, &f2fs("nodiscard"), pace).unwrap().is_none());
+        let steering = Steering::plan(&sysfs, &f2fs("discard"), pace).unwrap().unwrap();
         assert_eq!(steering.knobs().len(), 2);
         assert_eq!(holds("discard_granularity"), "16", "nothing is changed yet");
         let kept = serde_json::to_string(&steering).unwrap();
@@ -317,7 +325,7 @@ mod tests {
         let directory = sysfs.join("fs/f2fs/sda1");
         fs::create_dir_all(directory.join("min_discard_issue_time")).unwrap();
         fs::write(directory.join("max_discard_request"), "7").unwrap();
-        let error = Steering::plan(&sysfs, &f2fs("discard"), &pace()).unwrap_err();
+        let error = Steering::plan(&sysfs, &f2fs("discard"), pace).unwrap_err();
         assert!(error.to_string().contains("min_discard_issue_time"), "{error}");
         assert_eq!(fs::read_to_string(directory.join("max_discard_request")).unwrap(), "7");
     }

@@ -31,7 +31,7 @@ fn a_btrfs_takes_its_knobs_and_gets_them_back() {
         shortest: Bytes(32 << 10),
     };
     let Some(mounted) = Mounted::new("btrfs", Bytes(512 << 20), "discard=async") else { return };
-    let plan = |mounted| Steering::plan(Path::new(SYSFS), &mount_of(mounted), &pace).unwrap();
+    let plan = |mounted| Steering::plan(Path::new(SYSFS), &mount_of(mounted), || pace).unwrap();
     let steer = || {
         let steering = plan(&mounted).unwrap();
         steering.set().unwrap();

@@ -1,4 +1,4 @@
-//! What a file system on its device said when it was mounted.
+//! The seal of a file system that was just mounted, which is kept until its trims begin.
 
 use trimtab_linux::generation::{Seal, SealError, seal_just_mounted};
 use trimtab_linux::mount::Mount;

@@ -1,6 +1,5 @@
 //! The devices named in events.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use trimtab_core::trace::{DeviceIndex, TraceDevice, TraceHeader};
@@ -152,22 +151,21 @@ impl Devices {
     pub fn have_btrfs(&mut self, device: &Path, header: &mut TraceHeader) -> bool {
         let Ok(device) = BlockDevice::open(&self.sysfs, device) else { return false };
         let names = btrfs::member_names(&self.sysfs, &device.name());
-        let named = |name| BlockDevice::at(&self.sysfs.join("class/block").join(name));
-        let members: Vec<_> = names.iter().filter_map(named).chain([device]).collect();
+        let members: Vec<_> = self.named(names).into_iter().chain([device]).collect();
         members.iter().any(|member| self.on_disk(member, header).is_some())
+    }
+
+    /// Returns the devices with these names, as far as they are there.
+    fn named(&self, names: Vec<String>) -> Vec<BlockDevice> {
+        let at = |name| BlockDevice::at(&self.sysfs.join("class/block").join(name));
+        names.into_iter().filter_map(at).collect()
     }
 
     /// Returns whether the file system may lie on a recorded disk.
     pub fn may_hold(&mut self, id: &FsId, header: &mut TraceHeader) -> bool {
-        let devices: Vec<_> = match id {
-            FsId::Device(number) => {
-                BlockDevice::numbered(&self.sysfs, (*number).into()).into_iter().collect()
-            }
-            FsId::Btrfs(id) => {
-                let members = fs::read_dir(btrfs::directory(&self.sysfs, id).join("devices"));
-                let names = members.into_iter().flatten().flatten().map(|entry| entry.file_name());
-                names.filter_map(|name| BlockDevice::at(&self.sysfs.join("class/block").join(name))).collect()
-            }
+        let devices = match id {
+            FsId::Device(number) => Vec::from_iter(BlockDevice::numbered(&self.sysfs, (*number).into())),
+            FsId::Btrfs(id) => self.named(btrfs::member_names_of(&self.sysfs, id)),
         };
         let is_or_is_above = |device: &BlockDevice| {
             self.on_disk(device, header).is_some() || self.recorded_below(device).is_some()

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use trimtab_core::trace::{DeviceIndex, FsIndex, TraceFileSystem, TraceHeader};
 use trimtab_core::{Bytes, Extent};
@@ -10,10 +11,13 @@ use super::chunks::{Chunks, Location};
 use super::devices::{Devices, DiskOffset, KernelNumber};
 use super::error::TracefsError;
 use super::event::{FsEvent, FsId};
-use super::layout::{Layout, TIMEOUT};
+use super::layout::Layout;
 use crate::file_system_kind::FileSystemKind;
 use crate::mount::{self, Mount};
 use crate::{SYSFS, btrfs, ioctl};
+
+/// How long a drive may take to show a superblock before it is taken for one that hangs.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file systems that are mounted or were.
 #[derive(Debug)]

@@ -39,9 +39,6 @@ pub(super) enum LayoutError {
     NotFound,
 }
 
-/// How long a drive may take to show a superblock before it is taken for one that hangs.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Flags of `ext4_free_blocks` if only a part of the first or last cluster is freed: the cluster stays in use.
 const NOFREE_FIRST_CLUSTER: u64 = 0x10;
 const NOFREE_LAST_CLUSTER: u64 = 0x20;

@@ -17,7 +17,6 @@ use trimtab_core::document::decisions::{DECISIONS_SCHEMA, DecisionsHead};
 use trimtab_core::policy::{Goals, LearnedCosts};
 use trimtab_core::profile::ProfileError;
 use trimtab_core::{Bytes, Extent};
-use trimtab_doctor::JudgedMount;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::file_system_kind::FileSystemKind;
 use trimtab_linux::stack::StackError;
@@ -75,7 +74,7 @@ impl OffReason {
 }
 
 /// The examination of a file system's storage, which may still run.
-pub(super) type Examination = SingleCall<Result<JudgedMount, StackError>>;
+pub(super) type Examination = SingleCall<Result<Storage, StackError>>;
 
 /// A file system that the service manages.
 pub(super) struct ManagedFileSystem {

@@ -95,22 +95,23 @@ impl ManagedFileSystem {
             None => policy == ServicePolicy::Smart && self.found.discards_by_itself(),
             Some(off) => matches!(off, Exclusion::ByItself(_)),
         };
-        // Of others, nothing can be set: they are not looked up.
-        if !is_wanted || !["btrfs", "f2fs"].contains(&self.found.mount.fstype.as_str()) {
+        if !is_wanted {
             return Ok(None);
         }
         let worth = self.beginning(self.settings.goals)?.worth();
-        let shortest = match self.storage.gain() {
-            Gain::Space { chunk } => chunk,
-            Gain::Copies => {
-                let mut trimmer = MountedTrimmer::new(self.found.mount.target.clone(), Vec::new());
-                let free = with_timeout(move || trimmer.free()).unwrap_or_default();
-                worth.thresholds(free, Bytes::ZERO).idle
-            }
+        let pace = || {
+            let shortest = match self.storage.gain() {
+                Gain::Space { chunk } => chunk,
+                Gain::Copies => {
+                    let mut trimmer = MountedTrimmer::new(self.found.mount.target.clone(), Vec::new());
+                    let free = with_timeout(move || trimmer.free()).unwrap_or_default();
+                    worth.thresholds(free, Bytes::ZERO).idle
+                }
+            };
+            pace(&self.settings.goals, &worth, shortest)
         };
-        let pace = pace(&self.settings.goals, &worth, shortest);
         let sysfs = self.context.machine.sysfs();
-        let plan = Steering::plan(&sysfs, &self.found.mount, &pace).map_err(SteeringError::from)?;
+        let plan = Steering::plan(&sysfs, &self.found.mount, pace).map_err(SteeringError::from)?;
         let path = self.context.run.join(format!("{SAVED}{}.json", self.found.number()));
         Ok(plan.map(|plan| Steered::start(plan, path)).transpose()?)
     }

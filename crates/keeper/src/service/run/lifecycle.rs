@@ -132,16 +132,15 @@ impl Service {
     ) -> ManagedFileSystem {
         let (asked, config, sysfs) = (found.clone(), self.config.clone(), self.context.machine.sysfs());
         let examine = move || {
-            let judged = verdict_on(asked.mount.clone())?;
-            let storage = Storage::from(judged.clone());
+            let storage = Storage::from(verdict_on(asked.mount.clone())?);
             let settings = config.settings(&asked.targets, storage.disk().as_deref());
             if let (ServicePolicy::Smart, None) = decide(&asked, &storage, &settings) {
                 Frees::read_ahead(&sysfs, &asked.mount);
             }
-            Ok(judged)
+            Ok(storage)
         };
         let storage = match examination.run(examine) {
-            Ok(Ok(judged)) => judged.into(),
+            Ok(Ok(storage)) => storage,
             Ok(Err(error)) => Storage::unknown(chain(&error)),
             Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
         };
