@@ -92,11 +92,16 @@ def supported(kind):
     return None if kind in names else f"the kernel has no {kind}"
 
 
-def mapper():
-    """Returns why this machine has no device mapper, or nothing."""
-    if not shutil.which("dmsetup"):
-        return "there is no dmsetup"
-    run("modprobe", "dm-mod", check=False) if shutil.which("modprobe") else None
+def lacking(layer):
+    """Returns why this machine cannot have a layer of `Device.wrap`, or nothing."""
+    program = {"lvremove": "lvm", "mdadm": "mdadm", "cryptsetup": "cryptsetup"}.get(layer, "dmsetup")
+    if not shutil.which(program):
+        return f"there is no {program}"
+    if shutil.which("modprobe"):
+        run("modprobe", "-a", *(("raid1",) if layer == "mdadm" else ("dm-mod", "dm-snapshot", "dm-mirror")), check=False)
+    if layer == "mdadm":
+        known = Path("/proc/mdstat")
+        return None if known.exists() and "raid1" in known.read_text() else "the kernel has no mirrors (md)"
     return None if run("dmsetup", "version", check=False).returncode == 0 else "the kernel has no device mapper"
 
 
@@ -138,7 +143,7 @@ class Device:
         return done.stderr.strip()
 
     def wrap(self, stack, layer):
-        """Lays a LUKS volume, a logical volume or a linear target over the whole device."""
+        """Lays a LUKS volume, a logical volume, a linear target or a mirror of one disk over the whole device."""
         self.layer = layer
         if layer == "cryptsetup":
             options = ("--type", "luks2", "--pbkdf", "pbkdf2", "--pbkdf-force-iterations", "1000", "--key-file", "-")
@@ -147,17 +152,20 @@ class Device:
         elif layer == "lvremove":
             run("lvm", "vgcreate", "-qq", "-y", "--devices", self.below, self.name, self.below)
             self.open()
+        elif layer == "mdadm":
+            self.path = next(path for path in (f"/dev/md{number}" for number in range(64, 512)) if not os.path.exists(path))
+            run("mdadm", "--create", self.path, "--run", "--force", "--level=1", "--raid-devices=1", "--metadata=1.2", self.below)
         else:
             self.open()
         stack.callback(self.close)
 
     def open(self):
-        """Opens the layer, which `close` closed; a new logical volume is empty."""
+        """Opens the layer, which `close` closed; a new logical volume is empty and leaves room for a snapshot."""
         if self.layer == "cryptsetup":
             run("sh", "-c", f"printf word | cryptsetup open --allow-discards --key-file - {self.below} {self.name}")
             self.path = f"/dev/mapper/{self.name}"
         elif self.layer == "lvremove":
-            run("lvm", "lvcreate", "-qq", "-y", "-Wn", "--devices", self.below, "-n", "lv", "-l", "100%FREE", self.name)
+            run("lvm", "lvcreate", "-qq", "-y", "-Wn", "--devices", self.below, "-n", "lv", "-l", "80%FREE", self.name)
             self.path = f"/dev/mapper/{self.name.replace('-', '--')}-lv"
         elif self.layer == "dmsetup":
             sectors = run("blockdev", "--getsz", self.below).stdout.strip()
@@ -170,6 +178,7 @@ class Device:
             "cryptsetup": ("cryptsetup", "close", self.name),
             "lvremove": ("lvm", "lvremove", "-y", "-qq", "--devices", self.below, f"{self.name}/lv"),
             "dmsetup": ("dmsetup", "remove", self.name),
+            "mdadm": ("mdadm", "--stop", self.path),
         }
         if not os.path.exists(self.path):
             return ""
