@@ -202,6 +202,34 @@ fn an_f2fs_that_discards_by_itself_does_so_as_the_goals_say() {
     assert!(given_back >= 60_000, "{given_back} blocks");
 }
 
+/// A volume takes no discards while it has a thick snapshot.
+#[test]
+fn file_system_is_trimmed_again_when_its_storage_takes_discards_again() {
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let Some(output) = run(&["-d", "nvme:512M", "-o", out, "vm/snapshot", env!("CARGO_BIN_EXE_trimtab")])
+    else {
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    let status = |name: &str| {
+        let status: StatusDocument = serde_json::from_str(&read(name)).unwrap();
+        status.file_systems.into_iter().find(|fs| fs.mount == "/mnt").unwrap()
+    };
+    let (before, blocked, after) = (status("before.json"), status("blocked.json"), status("after.json"));
+    assert!(blocked.reason.unwrap().contains("snapshot"));
+    assert_eq!(blocked.refusals.get("unsupported"), Some(&1));
+    assert_eq!(after.refusals.get("unsupported"), Some(&1));
+    // The file of 16 MiB that was deleted meanwhile.
+    assert!(after.trimmed >= before.trimmed + Bytes(16 << 20), "{:?}, {:?}", before.trimmed, after.trimmed);
+    let log = read("log");
+    let logged =
+        |event: &str| log.lines().filter(|line| line.contains(event) && line.contains("mount=/mnt")).count();
+    let times = ["event=managed ", "event=no_longer_managed ", "event=not_managed "].map(logged);
+    assert_eq!(times, [2, 1, 1], "{log}");
+}
+
 #[test]
 fn bad_arguments_are_one_clear_line() {
     for (arguments, reason) in [

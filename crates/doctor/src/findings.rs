@@ -148,7 +148,7 @@ pub(super) fn loop_file(place: &LayerInStack, file: impl Display) -> Finding {
 pub(super) fn limited(layer: &Layer, limits: Limits) -> Finding {
     let limit = format!("/sys/block/{}/queue/discard_max_bytes", layer.name);
     let name = &layer.name;
-    // The kernel takes whole multiples of the granularity only. Where the limit is 0, Linux 6.18 says that the
+    // The kernel takes whole multiples of the granularity only. Where the limit is 0, Linux 6.12 says that the
     // granularity is 0 too, and takes no other limit any more.
     let fix = match (limits.granularity, &layer.kind) {
         (Bytes::ZERO, LayerKind::Loop { file }) => format!(

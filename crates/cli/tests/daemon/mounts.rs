@@ -149,11 +149,17 @@ fn file_system_without_discard_support_is_not_managed() {
     volume.write("file", Bytes(8 << 20));
     volume.block().set_discard_max(Bytes::ZERO).unwrap();
     volume.delete("file");
-    wait_until("it is left alone", || daemon.status_of(&volume).unwrap().state == State::Off);
-    let fs = daemon.status_of(&volume).unwrap();
-    assert_eq!(fs.reason.as_deref(), Some("it takes no discards"));
-    assert_eq!(fs.refusals.get("unsupported"), Some(&1));
-    assert_eq!(daemon.logged("event=no_longer_managed"), 1, "{}", daemon.log());
+    daemon.wait_for(&volume, "its storage has been examined again", |fs| {
+        let reason = fs.reason.as_deref().unwrap_or_default();
+        fs.state == State::Off && reason.starts_with("discards are blocked: ") && reason.contains("limit")
+    });
+    assert_eq!(daemon.status_of(&volume).unwrap().refusals.get("unsupported"), Some(&1));
+    let logged = |event: &str| {
+        let target = volume.target.display().to_string();
+        daemon.log().lines().filter(|line| line.contains(event) && line.contains(&target)).count()
+    };
+    assert_eq!(logged("event=no_longer_managed "), 1, "{}", daemon.log());
+    assert_eq!(logged("event=not_managed "), 1, "{}", daemon.log());
 }
 
 #[test]

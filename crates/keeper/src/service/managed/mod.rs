@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use trimtab_core::document::decisions::{DECISIONS_SCHEMA, DecisionsHead};
+use trimtab_core::error::chain;
 use trimtab_core::policy::{Goals, LearnedCosts};
 use trimtab_core::profile::ProfileError;
 use trimtab_core::{Bytes, Extent};
@@ -197,6 +198,24 @@ impl ManagedFileSystem {
         self.storage = Storage::unknown(reason);
         self.examination = SingleCall::default();
         self.start(now);
+    }
+
+    /// Applies another examination of its storage; one with the same result changes nothing, unless the check of FITRIM had
+    /// failed. Returns true if it is treated otherwise than before.
+    pub fn apply_storage(&mut self, storage: Storage, config: &Config, now: Duration) -> bool {
+        let failed_check = matches!(self.work, Work::Off(OffReason::Check(_)));
+        if storage == self.storage && !failed_check {
+            return false;
+        }
+        let before = self.off().map(|reason| chain(reason));
+        let sysfs = self.context.machine.sysfs();
+        self.settings = config.settings(&self.found.targets, storage.disk().as_deref());
+        self.drive = storage.drive(&sysfs);
+        self.storage = storage;
+        self.btrfs = btrfs_directory(&sysfs, &self.found);
+        self.removable = Removable::of(&self.devices());
+        self.start(now);
+        self.off().map(|reason| chain(reason)) != before
     }
 
     /// Falls back to periodic trims of all free space, because its frees are not reported.
@@ -385,6 +404,18 @@ impl ManagedFileSystem {
     /// Returns whether its storage is not known yet.
     pub fn is_unknown(&self) -> bool {
         self.storage.stack.layers.is_empty()
+    }
+
+    /// Returns whether it is off because its storage takes no discards, which may change: a volume loses its snapshot, or a
+    /// limit in sysfs is raised.
+    pub fn is_blocked(&self) -> bool {
+        match &self.work {
+            Work::Off(OffReason::Excluded(reason)) => {
+                matches!(reason, Exclusion::Blocked(_) | Exclusion::Unsupported)
+            }
+            Work::Off(OffReason::Check(_)) => true,
+            _ => false,
+        }
     }
 
     /// Returns its policy.

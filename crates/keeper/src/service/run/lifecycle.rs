@@ -25,6 +25,8 @@ use crate::service::timeout::{LAST_TIMEOUT, NoAnswer, SingleCall, within};
 
 /// The time until storage that could not be examined is examined again; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// How often the storage of file systems that take no discards is examined again.
+pub(super) const BLOCKED_INTERVAL: Duration = Duration::from_secs(600);
 /// How long after an unmount or a seal the last free events may arrive.
 const LAST_EVENTS: Duration = Duration::from_millis(15);
 
@@ -130,16 +132,7 @@ impl Service {
         mut examination: Examination,
         now: Duration,
     ) -> ManagedFileSystem {
-        let (asked, config, sysfs) = (found.clone(), self.config.clone(), self.context.machine.sysfs());
-        let examine = move || {
-            let storage = Storage::from(verdict_on(asked.mount.clone())?);
-            let settings = config.settings(&asked.targets, storage.disk().as_deref());
-            if let (ServicePolicy::Smart, None) = decide(&asked, &storage, &settings) {
-                Frees::read_ahead(&sysfs, &asked.mount);
-            }
-            Ok(storage)
-        };
-        let storage = match examination.run(examine) {
+        let storage = match self.examination_of(&found, &mut examination) {
             Ok(Ok(storage)) => storage,
             Ok(Err(error)) => Storage::unknown(chain(&error)),
             Err(NoAnswer) => Storage::unknown(NoAnswer.to_string()),
@@ -147,6 +140,51 @@ impl Service {
         let mut managed = ManagedFileSystem::new(&self.context, found, storage, &self.config, now);
         managed.examination = examination;
         managed
+    }
+
+    /// Returns the result of `examination`, which it starts unless it runs.
+    fn examination_of(
+        &self,
+        found: &MountedFileSystem,
+        examination: &mut Examination,
+    ) -> Result<Result<Storage, StackError>, NoAnswer> {
+        let (asked, config, sysfs) = (found.clone(), self.config.clone(), self.context.machine.sysfs());
+        examination.run(move || {
+            let storage = Storage::from(verdict_on(asked.mount.clone())?);
+            let settings = config.settings(&asked.targets, storage.disk().as_deref());
+            if let (ServicePolicy::Smart, None) = decide(&asked, &storage, &settings) {
+                Frees::read_ahead(&sysfs, &asked.mount);
+            }
+            Ok(storage)
+        })
+    }
+
+    /// Returns when [`Self::examine_blocked`] is due; none if it has nothing to do.
+    pub(super) fn next_examination(&self) -> Option<Duration> {
+        self.file_systems.iter().any(ManagedFileSystem::is_blocked).then_some(self.examine_at)
+    }
+
+    /// Examines again, if that is due, the storage of the file systems that take no discards.
+    pub(super) fn examine_blocked(&mut self) {
+        let now = self.now();
+        if self.next_examination().is_none_or(|due| due > now) {
+            return;
+        }
+        self.examine_at = now + BLOCKED_INTERVAL;
+        for mut managed in std::mem::take(&mut self.file_systems) {
+            if managed.is_blocked() {
+                let mut examination = std::mem::take(&mut managed.examination);
+                let examined = self.examination_of(&managed.found, &mut examination);
+                managed.examination = examination;
+                if let Ok(Ok(storage)) = examined
+                    && managed.apply_storage(storage, &self.config, now)
+                {
+                    self.manage(managed, None, false, now);
+                    continue;
+                }
+            }
+            self.file_systems.push(managed);
+        }
     }
 
     fn manage(

@@ -18,6 +18,8 @@ use trimtab_linux::forked::Enders;
 use trimtab_linux::stack::{Machine, StackError};
 use trimtab_linux::tracefs::{Attempts, Freed, Frees, FreesOptions, TracefsError};
 
+use lifecycle::BLOCKED_INTERVAL;
+
 use super::backoff::Backoff;
 use super::config::{Config, ConfigError};
 use super::context::Context;
@@ -103,6 +105,8 @@ pub struct Service {
     pools: SingleCall<Vec<ThinPoolStatus>>,
     /// When the mounts are read again because some could not be examined.
     mount_retry: Option<Backoff>,
+    /// When the storage of file systems that take no discards is examined again.
+    examine_at: Duration,
     started: (Instant, SystemTime),
 }
 
@@ -164,6 +168,7 @@ impl Service {
             unmounted: Vec::new(),
             pools: SingleCall::default(),
             mount_retry: None,
+            examine_at: START + BLOCKED_INTERVAL,
             started: (Instant::now(), SystemTime::now()),
         };
         service.apply_configuration()?;
@@ -188,6 +193,7 @@ impl Service {
             self.wait()?;
             self.read_frees();
             self.save_unmounted();
+            self.examine_blocked();
             self.run_due();
         }
         self.manager.stopping();
@@ -209,8 +215,8 @@ impl Service {
     fn wait(&mut self) -> Result<(), ServiceError> {
         let runs = self.file_systems.iter().filter_map(ManagedFileSystem::next_run);
         let passing = self.new.iter().map(|new| new.due).chain(self.unmounted.iter().map(|left| left.due));
-        let next =
-            runs.chain(passing).chain(self.read_at).chain(self.mount_retry.map(|retry| retry.at())).min();
+        let others = [self.read_at, self.mount_retry.map(|retry| retry.at()), self.next_examination()];
+        let next = runs.chain(passing).chain(others.into_iter().flatten()).min();
         let sleep = next.map(|next| next.saturating_sub(self.now()).div_f64(self.options.speed));
         let deadline = self.server.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let sleep = sleep.into_iter().chain(deadline).min();
@@ -340,6 +346,8 @@ impl Service {
                     if let Ok(frees) = &mut self.frees {
                         _ = frees.leave_out(&managed.found.mount);
                     }
+                    // Finds out why, and what has to change before it is managed again.
+                    self.examine_at = now;
                 }
             }
         }
