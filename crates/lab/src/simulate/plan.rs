@@ -85,8 +85,8 @@ pub enum PlanError {
     Machine(#[from] EnvironmentError),
     /// The machine has too little memory for the drive's tables.
     #[error(
-        "a {profile} of {size} needs {needed} of memory, but {available} are available; use --scale-to \
-         with a smaller size"
+        "a {profile} of {size} needs {needed} of memory, but {available} are available; take a smaller \
+         drive (--scale-to) or fewer --tiles"
     )]
     Memory {
         /// The profile's name.

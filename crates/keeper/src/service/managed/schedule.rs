@@ -61,7 +61,7 @@ impl Wanted {
 
 /// Why the free space of a file system can't be queried.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::service) enum FreeSpaceQueryError {
+pub(super) enum FreeSpaceQueryError {
     /// The file system doesn't answer.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
@@ -119,19 +119,16 @@ impl Failure {
 
 impl ManagedFileSystem {
     /// Adds all free space to the pending extents, unless there are periodic full trims. If it was read a moment ago
-    /// or can't be read in time, adds it later.
-    ///
-    /// # Errors
-    /// [`FreeSpaceQueryError`]; the pending extents stay.
-    pub fn add_all_free(&mut self, now: Duration) -> Result<(), FreeSpaceQueryError> {
+    /// or can't be read now, a later run does so, and reports errors.
+    pub fn add_all_free(&mut self, now: Duration) {
         if !self.wants_frees() {
-            return Ok(());
+            return;
         }
         match &mut self.wanted {
             Some(wanted) => wanted.is_outdated |= wanted.begun.is_some(),
             None => self.wanted = Some(Wanted::at(self.next_query.max(now).max(self.paused))),
         }
-        self.read_wanted(now)
+        _ = self.read_wanted(now);
     }
 
     /// Adds all free space to the pending extents if that is wanted and due.

@@ -16,7 +16,7 @@ use crate::service::backoff::Backoff;
 use crate::service::config::ServicePolicy;
 use crate::service::early_seal::EarlySeal;
 use crate::service::log::{Field, LogEvent};
-use crate::service::managed::{Examination, FreeSpaceQueryError, ManagedFileSystem};
+use crate::service::managed::{Examination, ManagedFileSystem};
 use crate::service::mounts::MountedFileSystem;
 use crate::service::passing::{New, Unmounted};
 use crate::service::persistence::{PersistenceError, restore, save, seal, seal_after_unmount};
@@ -39,9 +39,6 @@ pub(super) enum TrackingError {
     /// The kernel can't report those of this file system.
     #[error(transparent)]
     Follow(#[from] TracefsError),
-    /// Its free space can't be queried.
-    #[error(transparent)]
-    FreeSpace(#[from] FreeSpaceQueryError),
 }
 
 impl Service {
@@ -361,11 +358,9 @@ impl Service {
             managed.early = early;
             return managed;
         }
-        let restored = followed.and_then(|coverage| {
-            self.restore_pending(&mut managed, early, coverage, now).map_err(TrackingError::from)
-        });
-        if let Err(error) = restored {
-            self.fall_back_to_full_trims(&mut managed, &error, now);
+        match followed {
+            Ok(coverage) => self.restore_pending(&mut managed, early, coverage, now),
+            Err(error) => self.fall_back_to_full_trims(&mut managed, &error, now),
         }
         managed
     }
@@ -394,9 +389,9 @@ impl Service {
         early: Option<EarlySeal>,
         coverage: FreeCoverage,
         now: Duration,
-    ) -> Result<(), FreeSpaceQueryError> {
+    ) {
         match restore(&self.context, managed, early, coverage, now) {
-            Ok(true) => return Ok(()),
+            Ok(true) => return,
             Ok(false) => {}
             Err(error) => {
                 let fields: [Field; 2] =
@@ -408,7 +403,7 @@ impl Service {
                 );
             }
         }
-        managed.add_all_free(now)
+        managed.add_all_free(now);
     }
 
     /// Logs how the service treats a file system from now on.

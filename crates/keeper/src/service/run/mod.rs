@@ -306,13 +306,7 @@ impl Service {
             self.lost = lost;
             // The state of what was unmounted is incomplete.
             self.unmounted.clear();
-            let mut all = std::mem::take(&mut self.file_systems);
-            for managed in &mut all {
-                if let Err(error) = managed.add_all_free(now) {
-                    self.fall_back_to_full_trims(managed, &error.into(), now);
-                }
-            }
-            self.file_systems = all;
+            self.file_systems.iter_mut().for_each(|managed| managed.add_all_free(now));
         }
     }
 
