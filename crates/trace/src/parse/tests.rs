@@ -82,7 +82,7 @@ const CASES: [Case; 19] = [
     (
         |text| both(CloudPhysics::default, text),
         "version,time,op,size,lbn\n",
-        &["2,100,40,4096,1280", "2,200,138,512,225971040", "2,300,53,0,0", "2,400,66,24,0"],
+        &["2,100,28,4096,1280", "2,200,8a,512,225971040", "2,300,35,0,0", "2,400,42,24,0"],
     ),
     (
         |text| both(Systor::default, text),

@@ -15,7 +15,7 @@ const DISKSIM: &str = "0.0 0 1234 8 1\n12.345678 1 16 3 0\n13.5 0 0 4096 3\n";
 /// MQSim and SSDsim: nanoseconds.
 const MQSIM: &str = "4851300 1 524288 16 0\n4864300 1 524304 16 1\n";
 const LIBCACHESIM: &str =
-    "version,time,op,size,lbn\n1,5633898,42,4096,42932745\n1,5633900,136,512,8\n1,5633901,66,24,0\n";
+    "version,time,op,size,lbn\n1,5633898,2a,4096,42932745\n1,5633900,88,512,8\n1,5633901,42,24,0\n";
 const BIOSNOOP: &str = "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES  LAT(ms)\n\
     0.000000    jbd2/nvme0n1   174     nvme0n1   W 95737904   45056     0.27\n\
     0.000513    Web Content    3011    sda       R 8          4096      1.50\n\
@@ -181,8 +181,17 @@ fn simulators_traces_are_read_in_sectors() {
 #[test]
 fn libcachesims_columns_of_cloudphysics_are_read() {
     let trace = text(LIBCACHESIM).unwrap();
-    let expected = [(0, Write, 42_932_745 * 512, 4096, None), (2000, Read, 4096, 512, None)];
+    let expected = [(0, Write, 42_932_745 * 512, 4096, None), (2_000_000_000, Read, 4096, 512, None)];
     assert_eq!(brief(&trace), expected);
+    assert!(trace.header.gaps.contains(&"its times are whole seconds".to_owned()));
+    for (row, reason) in [
+        ("1,5633901,138,24,0", "op is \"138\", which is no opcode of two hexadecimal digits"),
+        ("1,5633901,r,24,0", "op is \"r\", which is no opcode"),
+        ("1,5633901368802,2a,24,0", "time is \"5633901368802\", which is too large"),
+    ] {
+        let error = message(&format!("{LIBCACHESIM}{row}\n"));
+        assert!(error.contains(reason), "{error}");
+    }
     assert_eq!(trace.counts.skipped["UNMAP commands, whose ranges are not recorded"], 1);
 }
 
