@@ -249,6 +249,26 @@ fn biosnoop_is_read_and_its_gaps_are_named() {
         .replace(" 1.50", " 9.99 1.50")
         .replace(" 0.05", " 9.99 0.05");
     assert_eq!(text(&queued).unwrap().events, trace.events);
+    // Requests that began before it did have no place.
+    let early = BIOSNOOP.replace(
+        "?              0       sda       R 18446744073709551615 0 ",
+        "?              0       <unknown> R 0          4096 ",
+    );
+    let without_disk = early.replace("<unknown>", "");
+    for lines in [early, without_disk] {
+        let found = text(&lines).unwrap();
+        assert_eq!(found.events, trace.events);
+        assert_eq!(found.counts.skipped["requests that began before biosnoop did, without their places"], 1);
+    }
+    // With -P, a letter follows the bytes, behind seven digits without a space.
+    let patterns = BIOSNOOP
+        .replace("BYTES  LAT", "BYTES  P LAT")
+        .replace("45056     0.27", "45056  ?    0.27")
+        .replace("4096      1.50", "1048576S    1.50")
+        .replace("0         0.05", "0      R    0.05");
+    let places = brief(&text(&patterns).unwrap());
+    assert_eq!((places[0].2, places[0].3), (4096, 1 << 20));
+    assert_eq!(places[1], expected[1]);
     // The program of libbpf-tools has the kernel's letters: a write may begin with a flush.
     let letters = BIOSNOOP.replace(" W 9", " FWFS 9").replace("sda       R 8 ", "sda       FF 8 ");
     let trace = text(&letters.replace("4096      1.50", "0         1.50")).unwrap();
