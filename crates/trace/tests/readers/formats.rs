@@ -287,6 +287,9 @@ fn tables_in_csv_are_read() {
     assert_eq!(brief(&trace), expected);
     assert_eq!(trace.header.file_systems[0].mount_point, "/mnt");
     assert!(trace.events[1].fs.is_some());
+    for separator in [";", "\t", "|"] {
+        assert_eq!(text(&CSV.replace(',', separator)).unwrap().events, trace.events, "{separator:?}");
+    }
     // pandas writes an index, floats and quotes; the order is another one.
     let other = "\u{feff},start,kind,time_ns,length,latency_ns,process,mine\n\
                  0,0,write,5,4096.0,100.0,\"a \"\"b\"\", c\",x\n1,0,discard,9,4096.0,,,\n";
@@ -313,6 +316,7 @@ fn recordings_of_other_programs_are_refused_with_what_prints_them() {
         (&b"PERFILE2\x68\0\0\0"[..], "perf script"),
         (b"\x17\x08\x44tracing6\0", "trace-cmd report"),
         (b"FEA1", "Feather of version 1"),
+        (b"\xff\xfe0\0,\0", "UTF-16"),
     ] {
         let error = read(file_of(start).path(), None).err().unwrap().to_string();
         assert!(error.contains(program), "{error}");
