@@ -17,6 +17,11 @@ pub(crate) struct Remap {
 }
 
 impl Remap {
+    /// The sector at which the device begins on the other one, if it is a part of that.
+    const fn begins(&self) -> u64 {
+        self.sector.wrapping_sub(self.from_sector)
+    }
+
     /// Takes a remap in the trace of `device`, which has the number `traced`.
     pub(super) fn take(
         &self,
@@ -35,6 +40,51 @@ impl Remap {
             unknown("sector", self.from_sector.to_string().as_bytes(), "is remapped to before its disk")
         })?;
         rows.set_partition(device, scaled("sector", begins, SECTOR.0)?)
+    }
+}
+
+/// The remaps of a text from one device to another. The line of a remap has the number of the device that the bio was handed
+/// to, the disk, also if a partition was traced (blkparse 1.2). Its bio is queued next, under the number of the traced device.
+#[derive(Debug, Default)]
+pub(super) struct Remaps {
+    /// The last remap from each device whose bio was not queued yet, and the device of its line.
+    waiting: Vec<(Remap, (u32, u32))>,
+    /// The devices of such remaps, and the sector at which the first begins on the second.
+    settled: Vec<((u32, u32), (u32, u32), u64)>,
+}
+
+impl Remaps {
+    /// Takes a remap in a line of the device `on`.
+    pub(super) fn take(&mut self, remap: Remap, on: (u32, u32)) {
+        if self.settled.contains(&(remap.from, on, remap.begins())) {
+            return;
+        }
+        match self.waiting.iter_mut().find(|(other, _)| other.from == remap.from) {
+            Some(place) => *place = (remap, on),
+            None => self.waiting.push((remap, on)),
+        }
+    }
+
+    /// Takes a bio that is queued at the address `start` of `device`.
+    pub(super) fn queued(
+        &mut self,
+        start: u64,
+        device: DeviceIndex,
+        rows: &mut Rows,
+    ) -> Result<(), RowError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let Some(traced) = numbers(rows.header.devices[usize::from(device.0)].name.as_bytes()) else {
+            return Ok(());
+        };
+        let is_its = |(remap, on): &(Remap, (u32, u32))| {
+            remap.sector.checked_mul(SECTOR.0) == Some(start) && (remap.from == traced || *on == traced)
+        };
+        let Some(place) = self.waiting.iter().position(is_its) else { return Ok(()) };
+        let (remap, on) = self.waiting.swap_remove(place);
+        self.settled.push((remap.from, on, remap.begins()));
+        remap.take(traced, device, rows)
     }
 }
 
