@@ -1,5 +1,6 @@
 //! Formats that are found by their columns, each by a sample that was written by hand, and how they are told apart.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -138,6 +139,18 @@ fn no_format_is_taken_for_another() {
             }
         }
     }
+}
+
+/// The table of programs says what is read of every format.
+#[test]
+fn documentation_has_a_row_for_every_format() {
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/record.md")).unwrap();
+    let (_, table) = page.split_once("| program | `--format` |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|row| row.split('|').nth(2).unwrap());
+    let documented: BTreeSet<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    assert_eq!(documented, Format::ALL.iter().map(|format| format.name()).collect());
 }
 
 #[test]
