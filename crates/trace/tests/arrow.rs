@@ -158,7 +158,7 @@ fn coded_numbers_are_read() {
     let names = good().schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
     let coded = batch(names.iter().map(String::as_str).zip(columns).collect());
     for is_file in [true, false] {
-        let events = brief(&read_bytes(&written(&[coded.clone()], is_file, None)).unwrap().1);
+        let events = brief(&read_bytes(&written(std::slice::from_ref(&coded), is_file, None)).unwrap().1);
         let lengths: Vec<_> = events.iter().map(|event| event.3).collect();
         assert_eq!(lengths, [512, 1024, 1024]);
         assert_eq!(events.iter().map(|event| event.4).collect::<Vec<_>>(), [Some(7000), None, Some(9000)]);

@@ -13,7 +13,7 @@
 use trimtab_core::SECTOR;
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, operation};
 
-use super::partitions::{self, Remap, numbers};
+use super::partitions::{self, Number, Remap, numbers};
 use super::requests::{Action, Requests, Step};
 use crate::error::RowError;
 use crate::parse::{Content, Notes, Parse, Parsed};
@@ -55,7 +55,7 @@ pub(crate) enum Entry {
     /// A remap from the device of the line.
     Partition(Remap, DeviceIndex),
     /// A remap from another device to that of the line.
-    Remap(Remap, (u32, u32)),
+    Remap(Remap, Number),
     /// Nothing; the name under which it is counted.
     Skip(&'static str),
 }

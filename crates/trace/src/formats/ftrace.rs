@@ -80,7 +80,7 @@ impl<'a> Event<'a> {
         let by_processor = split_at_processor(line).and_then(|(before, after)| Self::behind(before, after));
         by_processor.or_else(|| {
             let (before, after) = split_at_time(line)?;
-            Self::behind(before, after)
+            Self::behind(without_flags(before), after)
         })
     }
 
@@ -129,6 +129,14 @@ impl<'a> Event<'a> {
 
 fn is_stamp(word: &[u8]) -> bool {
     word.ends_with(b":") && memchr::memchr(b'.', word).is_some()
+}
+
+/// The text before the processor and the flags, as `trace-cmd report -l` writes them: `1d..2`.
+fn without_flags(before: &[u8]) -> &[u8] {
+    let before = before.trim_ascii();
+    let start = before.iter().rposition(u8::is_ascii_whitespace).map_or(0, |blank| blank + 1);
+    let has_flags = start > 0 && before[start].is_ascii_digit() && before[start..].contains(&b'.');
+    if has_flags { &before[..start] } else { before }
 }
 
 /// Splits a line before its time.

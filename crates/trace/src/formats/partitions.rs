@@ -8,10 +8,13 @@ use crate::error::RowError;
 use crate::rows::Rows;
 use crate::text::{number, scaled, unknown};
 
+/// The major and the minor number of a device.
+pub(super) type Number = (u32, u32);
+
 /// A bio that the device `from` handed down: its `from_sector` became `sector` on the traced device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remap {
-    pub(super) from: (u32, u32),
+    pub(super) from: Number,
     pub(super) from_sector: u64,
     pub(super) sector: u64,
 }
@@ -23,12 +26,7 @@ impl Remap {
     }
 
     /// Takes a remap in the trace of `device`, which has the number `traced`.
-    pub(super) fn take(
-        &self,
-        traced: (u32, u32),
-        device: DeviceIndex,
-        rows: &mut Rows,
-    ) -> Result<(), RowError> {
+    pub(super) fn take(&self, traced: Number, device: DeviceIndex, rows: &mut Rows) -> Result<(), RowError> {
         if self.from != traced {
             // A partition has the major number of its disk, or the extended one.
             if self.from.0 == traced.0 || self.from.0 == EXTENDED {
@@ -48,14 +46,14 @@ impl Remap {
 #[derive(Debug, Default)]
 pub(super) struct Remaps {
     /// The last remap from each device whose bio was not queued yet, and the device of its line.
-    waiting: Vec<(Remap, (u32, u32))>,
+    waiting: Vec<(Remap, Number)>,
     /// The devices of such remaps, and the sector at which the first begins on the second.
-    settled: Vec<((u32, u32), (u32, u32), u64)>,
+    settled: Vec<(Number, Number, u64)>,
 }
 
 impl Remaps {
     /// Takes a remap in a line of the device `on`.
-    pub(super) fn take(&mut self, remap: Remap, on: (u32, u32)) {
+    pub(super) fn take(&mut self, remap: Remap, on: Number) {
         if self.settled.contains(&(remap.from, on, remap.begins())) {
             return;
         }
@@ -78,7 +76,7 @@ impl Remaps {
         let Some(traced) = numbers(rows.header.devices[usize::from(device.0)].name.as_bytes()) else {
             return Ok(());
         };
-        let is_its = |(remap, on): &(Remap, (u32, u32))| {
+        let is_its = |(remap, on): &(Remap, Number)| {
             remap.sector.checked_mul(SECTOR.0) == Some(start) && (remap.from == traced || *on == traced)
         };
         let Some(place) = self.waiting.iter().position(is_its) else { return Ok(()) };
@@ -101,7 +99,7 @@ enum Kind {
 }
 
 /// What a number says (the kernel's Documentation/admin-guide/devices.txt).
-fn kind_of((major, minor): (u32, u32)) -> Kind {
+fn kind_of((major, minor): Number) -> Kind {
     let of = |minors: u32| if minor.is_multiple_of(minors) { Kind::Disk } else { Kind::Partition };
     match major {
         // SCSI and Xen.
@@ -143,7 +141,7 @@ pub(super) fn name_gaps(rows: &mut Rows) {
 }
 
 /// The numbers in `major,minor`.
-pub(super) fn numbers(text: &[u8]) -> Option<(u32, u32)> {
+pub(super) fn numbers(text: &[u8]) -> Option<Number> {
     let comma = memchr::memchr(b',', text)?;
     let part = |text| number("device", text).ok().and_then(|it| u32::try_from(it).ok());
     Some((part(&text[..comma])?, part(&text[comma + 1..])?))

@@ -9,7 +9,7 @@ use trimtab_core::trace::{Comm, DeviceIndex, EventKind, Range, Ranges};
 use trimtab_core::units::{Bytes, Nanos};
 
 use super::in_flight::{InFlight, Numbers, Place};
-use super::partitions::{Remap, Remaps};
+use super::partitions::{Number, Remap, Remaps};
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
 
@@ -164,7 +164,7 @@ impl Requests {
     }
 
     /// Takes a remap in a line of the device `on`.
-    pub(super) fn remap(&mut self, remap: Remap, on: (u32, u32)) {
+    pub(super) fn remap(&mut self, remap: Remap, on: Number) {
         self.remaps.take(remap, on);
     }
 

@@ -104,6 +104,19 @@ fn columns_of_perf_script_do_not_matter() {
     }
 }
 
+/// With `-l`, trace-cmd writes the processor and the flags as one word. The task is needed for the ranges of discards.
+#[test]
+fn latency_format_of_trace_cmd_is_read() {
+    let lines = "cpus=2\n    a-7     1d..2.    60.000001: block_bio_queue:      8,0 D 0 + 8 [a]\n\
+                 b-8     0.....    60.000002: block_bio_queue:      8,0 D 100 + 8 [b]\n\
+                 a-7     1.....    60.000003: block_bio_queue:      8,0 D 200 + 8 [a]\n\
+                 a-7     1.....    60.000004: block_rq_issue:       8,0 D 8192 () 0 + 16 [a]\n\
+                 b-8     0.....    60.000005: block_rq_issue:       8,0 D 4096 () 100 + 8 [b]\n";
+    let places: Vec<_> =
+        brief(&text(lines).unwrap()).iter().map(|event| (event.2 / 512, event.3 / 512)).collect();
+    assert_eq!(places, [(0, 8), (200, 8), (100, 8)]);
+}
+
 /// ftrace's option `stacktrace` puts a call chain behind each event, `userstacktrace` another.
 #[test]
 fn call_chains_are_passed_over() {
