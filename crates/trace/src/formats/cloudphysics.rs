@@ -16,7 +16,7 @@ use crate::rows::Row;
 use crate::scan::{Cursor, fields};
 use crate::text::{scaled, unknown};
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct CloudPhysics {
     /// Lines have libCacheSim's columns.
     is_libcachesim: bool,
@@ -80,6 +80,10 @@ impl Parse for CloudPhysics {
             length: if is_flush { 0 } else { length },
             ..Row::bare()
         }))
+    }
+
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {

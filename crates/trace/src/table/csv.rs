@@ -9,12 +9,12 @@ use super::values::{number_of, required};
 use super::{NEEDED, Places, TableNames, TableRow, kind_of};
 use crate::error::RowError;
 use crate::file::Column;
-use crate::parse::{Content, Notes, Parse, Parsed};
+use crate::parse::{Content, Notes, Numbers, Parse, Parsed};
 use crate::rows::{Row, Rows};
 use crate::scan::Cursor;
 use crate::text::unknown;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Csv {
     /// Set by the line of names.
     places: Option<Places>,
@@ -136,6 +136,10 @@ impl Parse for Csv {
         Some(Parsed::Content(TableLine { row, file_system: None }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<TableLine>, RowError> {
         let Some(places) = &self.places else {
             let line = without_mark(line);
@@ -212,6 +216,11 @@ pub(crate) struct TableLine {
 
 impl Content for TableLine {
     type State = ();
+
+    fn renumber(&mut self, numbers: &Numbers) {
+        self.row.renumber(numbers);
+        self.file_system = self.file_system.map(|it| numbers.file_system(it));
+    }
 
     fn take(&self, (): &mut (), rows: &mut Rows) -> Result<(), RowError> {
         rows.push_of(&self.row, self.file_system)
