@@ -113,9 +113,13 @@ def test_tables_of_other_programs_come_back(trace: pathlib.Path, tmp_path: pathl
     polar.write_ipc(tmp_path / "polars.ipc", compression="zstd")
     polar.with_columns(polars.col("kind", "device").cast(polars.Categorical)).write_ipc(tmp_path / "coded.ipc")
     polar.write_ipc_stream(tmp_path / "polars.stream")
+    # A type that Arrow's metadata of the file has, but not this program, in a column that is not read.
+    polar.with_columns(mine=polars.lit(7, polars.Int128)).write_parquet(tmp_path / "wide.parquet")
+    frame.to_csv(tmp_path / "pandas.tsv", sep="\t")
+    frame.assign(length=frame["length"].astype("category")).to_feather(tmp_path / "categories.feather")
     pyarrow.feather.write_feather(relation.to_arrow_table(), str(tmp_path / "duckdb.feather"))
     written = sorted(tmp_path.iterdir())
-    assert len(written) == 15
+    assert len(written) == 18
     for path in written:
         assert pyarrow.table(trimtab.read_trace(path)).equals(events), path.name
     discards = frame[frame["kind"] == "discard"].assign(mine=1)

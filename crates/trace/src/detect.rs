@@ -182,6 +182,9 @@ fn foreign(start: &[u8]) -> Option<&'static str> {
         [b'F', b'E', b'A', b'1', ..] => {
             Some("Feather of version 1: write it with version 2 (pyarrow.feather.write_feather)")
         }
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+            Some("a text in UTF-16: write it in UTF-8 (iconv -f UTF-16 -t UTF-8)")
+        }
         [b'P', b'E', b'R', b'F', b'I', b'L', b'E', b'2', ..] => {
             Some("perf's recording: print it (perf script -i FILE)")
         }

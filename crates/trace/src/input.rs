@@ -12,7 +12,7 @@ use lzma_rust2::XzReader;
 /// The longest line that a text trace may have.
 const MAX_LINE: usize = 1 << 16;
 /// How much is read at once.
-const CHUNK: usize = 1 << 18;
+pub(crate) const CHUNK: usize = 1 << 18;
 /// Chunks that wait to be read, at most.
 const MOST_AHEAD: usize = 4;
 /// How packed files begin.
@@ -118,61 +118,113 @@ pub(crate) fn fill(input: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize>
     Ok(filled)
 }
 
-/// The lines of a text.
-pub(crate) struct Lines {
+/// A text in pieces of whole lines; only the last line of the text may have no end.
+pub(crate) struct Pieces {
     input: Box<dyn Read + Send>,
-    buffer: Vec<u8>,
-    /// The part of the buffer that was read and not yet handed out.
+    /// The least bytes of a piece, but for the last one.
+    size: usize,
+    /// The begin of the line behind the last piece.
+    rest: Vec<u8>,
+    has_ended: bool,
+    /// The error that reading ended with.
+    failure: Option<io::Error>,
+}
+
+impl Pieces {
+    pub(crate) const fn new(input: Box<dyn Read + Send>, size: usize) -> Self {
+        Self { input, size, rest: Vec::new(), has_ended: false, failure: None }
+    }
+
+    /// Puts the next piece in place of `piece`; false at the end of the text.
+    pub(crate) fn next(&mut self, piece: &mut Piece) -> io::Result<bool> {
+        piece.replace(&self.rest);
+        self.rest.clear();
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        loop {
+            let begin = piece.end;
+            self.read(piece);
+            let lines = memchr::memrchr(b'\n', &piece.bytes[begin..piece.end]);
+            if let Some(length) = lines.filter(|_| !self.has_ended) {
+                let end = begin + length + 1;
+                self.rest.extend_from_slice(&piece.bytes[end..piece.end]);
+                piece.end = end;
+                return Ok(true);
+            }
+            if let Some(error) = self.failure.take() {
+                return Err(error);
+            }
+            if self.has_ended {
+                return Ok(piece.end > 0);
+            }
+            if piece.end > MAX_LINE {
+                let reason = "a line is too long for a text trace";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            }
+        }
+    }
+
+    /// Appends what is read next.
+    fn read(&mut self, piece: &mut Piece) {
+        let past = piece.end + self.size;
+        if piece.bytes.len() < past {
+            piece.bytes.resize(past, 0);
+        }
+        while piece.end < past {
+            match self.input.read(&mut piece.bytes[piece.end..past]) {
+                Ok(0) => {
+                    self.has_ended = true;
+                    break;
+                }
+                Ok(more) => piece.end += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.failure = Some(error);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Consecutive lines of a text.
+#[derive(Default)]
+pub(crate) struct Piece {
+    bytes: Vec<u8>,
+    /// The part of the bytes that was not handed out.
     start: usize,
     end: usize,
 }
 
-impl Lines {
-    pub(crate) fn new(input: Box<dyn Read + Send>) -> Self {
-        // With room for a chunk behind the begin of a line, a reader of chunks need not copy them.
-        Self { input, buffer: vec![0; 2 * CHUNK], start: 0, end: 0 }
+impl Piece {
+    fn replace(&mut self, bytes: &[u8]) {
+        (self.start, self.end) = (0, bytes.len());
+        if self.bytes.len() < bytes.len() {
+            self.bytes.resize(bytes.len(), 0);
+        }
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// The lines, and perhaps a part of one, that were read and not handed out.
+    /// The lines that were not handed out.
     pub(crate) fn unread(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
+        &self.bytes[self.start..self.end]
     }
 
-    /// Passes over the first bytes that were read and not handed out.
+    /// Passes over the first bytes that were not handed out.
     pub(crate) const fn pass(&mut self, length: usize) {
         self.start += length;
     }
 
-    /// The next line, without its end; none at the end of the text.
-    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
-        let mut searched = 0;
-        loop {
-            let unread = &self.buffer[self.start..self.end];
-            if let Some(length) = memchr::memchr(b'\n', &unread[searched..]) {
-                let line = self.start..self.start + searched + length;
-                self.start = line.end + 1;
-                return Ok(Some(trimmed(&self.buffer[line])));
-            }
-            searched = unread.len();
-            if searched > MAX_LINE {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "a line is too long for a text trace",
-                ));
-            }
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, searched);
-            match self.input.read(&mut self.buffer[self.end..]) {
-                Ok(0) if searched == 0 => return Ok(None),
-                Ok(0) => {
-                    self.start = self.end;
-                    return Ok(Some(trimmed(&self.buffer[..searched])));
-                }
-                Ok(more) => self.end += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    /// The next line, without its end; none at the end of the piece.
+    pub(crate) fn next(&mut self) -> Option<&[u8]> {
+        let unread = &self.bytes[self.start..self.end];
+        if unread.is_empty() {
+            return None;
         }
+        let length = memchr::memchr(b'\n', unread);
+        self.start += length.map_or(unread.len(), |length| length + 1);
+        Some(trimmed(&unread[..length.unwrap_or(unread.len())]))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::{HeaderError, TraceError};
 use crate::file::Columns;
 use crate::formats::alibaba::Alibaba;
 use crate::formats::biosnoop::Biosnoop;
-use crate::formats::blkparse::Blkparse;
+use crate::formats::blkparse::{self, Blkparse};
 use crate::formats::blktrace;
 use crate::formats::cloudphysics::CloudPhysics;
 use crate::formats::fio::{Fio, Version};
@@ -31,53 +31,74 @@ use crate::parse;
 use crate::rows::Rows;
 use crate::table::{self, Csv};
 
-/// A trace format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
+/// Declares the formats: each with its description and the name that command lines use.
+macro_rules! formats {
+    ($($(#[$description:meta])* $format:ident $name:literal)*) => {
+        /// A trace format.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Format {
+            $($(#[$description])* $format,)*
+        }
+
+        impl Format {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$format),*];
+
+            /// The name that command lines use.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$format => $name,)*
+                }
+            }
+        }
+    };
+}
+
+formats! {
     /// Our own: Parquet.
-    Trimtab,
+    Trimtab "trimtab"
     /// blktrace's binary records.
-    Blktrace,
+    Blktrace "blktrace"
     /// The default output of blkparse.
-    Blkparse,
+    Blkparse "blkparse"
     /// fio's log of version 1.
-    Fio1,
+    Fio1 "fio1"
     /// fio's log of version 2.
-    Fio2,
+    Fio2 "fio2"
     /// fio's log of version 3.
-    Fio3,
+    Fio3 "fio3"
     /// Microsoft Research Cambridge's volumes.
-    Msr,
+    Msr "msr"
     /// Alibaba's virtual disks.
-    Alibaba,
+    Alibaba "alibaba"
     /// Tencent's volumes.
-    Tencent,
+    Tencent "tencent"
     /// CloudPhysics's virtual disks.
-    CloudPhysics,
+    CloudPhysics "cloudphysics"
     /// The LUNs of the SYSTOR '17 paper.
-    Systor,
+    Systor "systor"
     /// The Storage Performance Council's format.
-    Spc,
+    Spc "spc"
     /// Florida International University's disks.
-    Fiu,
+    Fiu "fiu"
     /// The traces of MiDAS.
-    Midas,
+    Midas "midas"
     /// The text of the kernel's ftrace, as AOSP has it.
-    Ftrace,
+    Ftrace "ftrace"
     /// The applications of a Pixel 6a.
-    Mobile,
+    Mobile "mobile"
     /// DiskSim's.
-    DiskSim,
+    DiskSim "disksim"
     /// Those of MQSim and SSDsim.
-    MqSim,
+    MqSim "mqsim"
     /// CloudPhysics's virtual disks in binary records.
-    Vscsi,
+    Vscsi "vscsi"
     /// The output of BCC's biosnoop.
-    Biosnoop,
+    Biosnoop "biosnoop"
     /// A table with our columns as CSV.
-    Csv,
+    Csv "csv"
     /// A table with our columns as Arrow IPC.
-    Arrow,
+    Arrow "arrow"
 }
 
 /// A format's name that isn't one.
@@ -86,61 +107,7 @@ pub enum Format {
 pub struct UnknownFormat(pub String);
 
 impl Format {
-    /// All of them.
-    pub const ALL: [Self; 22] = [
-        Self::Trimtab,
-        Self::Blktrace,
-        Self::Blkparse,
-        Self::Fio1,
-        Self::Fio2,
-        Self::Fio3,
-        Self::Msr,
-        Self::Alibaba,
-        Self::Tencent,
-        Self::CloudPhysics,
-        Self::Systor,
-        Self::Spc,
-        Self::Fiu,
-        Self::Midas,
-        Self::Ftrace,
-        Self::Mobile,
-        Self::DiskSim,
-        Self::MqSim,
-        Self::Vscsi,
-        Self::Biosnoop,
-        Self::Csv,
-        Self::Arrow,
-    ];
-
-    /// The name that command lines use.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Trimtab => "trimtab",
-            Self::Blktrace => "blktrace",
-            Self::Blkparse => "blkparse",
-            Self::Fio1 => "fio1",
-            Self::Fio2 => "fio2",
-            Self::Fio3 => "fio3",
-            Self::Msr => "msr",
-            Self::Alibaba => "alibaba",
-            Self::Tencent => "tencent",
-            Self::CloudPhysics => "cloudphysics",
-            Self::Systor => "systor",
-            Self::Spc => "spc",
-            Self::Fiu => "fiu",
-            Self::Midas => "midas",
-            Self::Ftrace => "ftrace",
-            Self::Mobile => "mobile",
-            Self::DiskSim => "disksim",
-            Self::MqSim => "mqsim",
-            Self::Vscsi => "vscsi",
-            Self::Biosnoop => "biosnoop",
-            Self::Csv => "csv",
-            Self::Arrow => "arrow",
-        }
-    }
-
-    /// Returns true if traces of this format contain discards; false for our own, whose header says it.
+    /// Returns true if traces of this format can contain discards; false for our own, whose header says it.
     pub const fn has_discards(self) -> bool {
         matches!(
             self,
@@ -150,6 +117,7 @@ impl Format {
                 | Self::Fio3
                 | Self::Midas
                 | Self::Ftrace
+                | Self::Biosnoop
                 | Self::Csv
                 | Self::Arrow
         )
@@ -227,11 +195,8 @@ pub fn open(
     match format {
         Format::Fio1 => gaps.push("fio's logs of version 1 have no times".to_owned()),
         Format::Fio2 => gaps.push("fio's logs of version 2 have no times except waits".to_owned()),
-        Format::Blktrace | Format::Blkparse => {
-            gaps.push("blktrace reports secure erases as discards, and write-zeroes as writes".to_owned());
-        }
+        Format::Blktrace | Format::Blkparse => gaps.push(blkparse::GAP.to_owned()),
         Format::Tencent => gaps.push("its times are whole seconds".to_owned()),
-        Format::Ftrace => gaps.push("addresses of mmc events are taken as sectors of 512 bytes".to_owned()),
         Format::Biosnoop => gaps.push(
             "biosnoop of BCC calls every command that is no write a read, so that discards and flushes may be among the \
              reads"

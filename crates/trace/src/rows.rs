@@ -81,7 +81,7 @@ pub(crate) struct Rows {
 }
 
 /// The devices by their names, numbered in the order in which they came.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct DeviceNames {
     known: HashMap<Vec<u8>, DeviceIndex>,
     last: (Vec<u8>, DeviceIndex),
@@ -192,6 +192,17 @@ impl Rows {
             self.facts.push(Facts::default());
         }
         Ok(device)
+    }
+
+    /// The file system of a mount point, which the header names from now on.
+    pub(crate) fn file_system(&mut self, mount_point: &[u8]) -> Result<FsIndex, RowError> {
+        let name = String::from_utf8_lossy(mount_point);
+        let known = self.header.file_systems.iter().position(|it| it.mount_point == name);
+        let index = known.unwrap_or(self.header.file_systems.len());
+        if known.is_none() {
+            self.add_file_system(mount_point);
+        }
+        u16::try_from(index).map(FsIndex).map_err(|_| RowError::TooManyDevices)
     }
 
     /// Adds a file system to the header, which knows nothing but its mount point.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use arrow_array::types::{DurationMicrosecondType, Int16Type, UInt32Type};
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int64Array, LargeStringArray, NullArray,
-    PrimitiveArray, RecordBatch, StringArray, StringViewArray, TimestampMillisecondArray, UInt32Array,
-    UInt64Array,
+    ArrayRef, BooleanArray, DictionaryArray, Float64Array, Int16Array, Int32Array, Int64Array,
+    LargeStringArray, NullArray, PrimitiveArray, RecordBatch, RunArray, StringArray, StringViewArray,
+    TimestampMillisecondArray, UInt32Array, UInt64Array,
 };
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
@@ -145,6 +145,26 @@ fn rows_of_many_batches_come_in_their_order() {
     assert_eq!(read_bytes(&polars).unwrap().1, read_bytes(&file).unwrap().1);
 }
 
+/// pandas makes a dictionary of a column of categories, whatever they are.
+#[test]
+fn coded_numbers_are_read() {
+    let mut columns = good().columns().to_vec();
+    let lengths = Arc::new(UInt32Array::from(vec![1024, 512, 9]));
+    let coded = DictionaryArray::new(Int16Array::from(vec![1, 0, 0]), lengths);
+    columns[4] = Arc::new(coded);
+    let microseconds = Arc::new(PrimitiveArray::<DurationMicrosecondType>::from(vec![7, 9]));
+    let keys = Int16Array::from(vec![Some(0), None, Some(1)]);
+    columns[3] = Arc::new(DictionaryArray::new(keys, microseconds));
+    let names = good().schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    let coded = batch(names.iter().map(String::as_str).zip(columns).collect());
+    for is_file in [true, false] {
+        let events = brief(&read_bytes(&written(std::slice::from_ref(&coded), is_file, None)).unwrap().1);
+        let lengths: Vec<_> = events.iter().map(|event| event.3).collect();
+        assert_eq!(lengths, [512, 1024, 1024]);
+        assert_eq!(events.iter().map(|event| event.4).collect::<Vec<_>>(), [Some(7000), None, Some(9000)]);
+    }
+}
+
 #[test]
 fn tables_that_are_no_traces_are_refused_with_the_reason() {
     let refused = |place: usize, array: ArrayRef| {
@@ -172,6 +192,8 @@ fn tables_that_are_no_traces_are_refused_with_the_reason() {
         refused(0, Arc::new(TimestampMillisecondArray::from(vec![1, 2, 3]))),
         "a table, but no trace: its column start holds times, not whole numbers"
     );
+    let runs = RunArray::try_new(&Int32Array::from(vec![2, 3]), &StringArray::from(vec!["read", "write"]));
+    assert!(refused(1, Arc::new(runs.unwrap())).ends_with("kind holds runs of texts: write them one by one"));
     let names: DictionaryArray<UInt32Type> = ["1", "2", "3"].into_iter().collect();
     assert_eq!(refused(4, Arc::new(names)), "a table, but no trace: its column length holds no numbers");
     let without = batch(vec![("kind", Arc::new(StringArray::from(vec!["read"])))]);

@@ -189,6 +189,12 @@ fn durations_and_times_of_day_are_converted_by_their_units() {
         write(&path, &fields, &columns, WriterProperties::builder());
         assert_eq!(found().unwrap(), latencies(scale), "{kind}");
     }
+    // pandas makes categories of durations.
+    let coded = DataType::Dictionary(DataType::Int8.into(), DataType::Duration(TimeUnit::Second).into());
+    let fields = vec![Field::new("latency_ns", coded, true)];
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![arrow_schema(fields)]));
+    write(&path, &plain, &columns, properties);
+    assert_eq!(found().unwrap(), latencies(1_000_000_000));
     // Not every number is a time, and not every time a number.
     let fields = vec![Field::new("start", DataType::Duration(TimeUnit::Microsecond), true)];
     let metadata = vec![arrow_schema(fields)];
@@ -238,6 +244,19 @@ fn tables_that_are_no_traces_are_refused_with_the_reason() {
     );
     let decimals = FIELDS.replace("int64 time_ns", "int64 time_ns (DECIMAL(18, 2))");
     assert!(refused(&decimals, &columns()).contains("its column time_ns holds dates or decimals"));
+    for (kind, reason) in [
+        ("fixed_len_byte_array(9) start (DECIMAL(20, 0))", "its column start holds dates or decimals"),
+        ("fixed_len_byte_array(2) start (FLOAT16)", "its column start holds floats of 16 bits"),
+        ("fixed_len_byte_array(16) start", "its column start holds no numbers"),
+    ] {
+        let fields = FIELDS.replace("int64 start (INTEGER(64, false))", kind);
+        assert!(fields != FIELDS, "{kind}");
+        let schema = Arc::new(parse_message_type(&format!("message table {{ {fields} }}")).unwrap());
+        let file = File::create(&path).unwrap();
+        SerializedFileWriter::new(file, schema, Arc::default()).unwrap().close().unwrap();
+        let error = read(&path).expect_err(kind).to_string();
+        assert!(error.contains(reason), "{error}");
+    }
     let kinds = FIELDS.replace("binary kind (STRING)", "int64 kind");
     assert!(
         refused(&kinds, &with(1, Column::Int(all(&[1, 2, 3])))).contains("its column kind holds no text")

@@ -34,6 +34,10 @@ impl Parse for Alibaba {
         }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(Self)
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let [device, opcode, offset, length, timestamp] = fields(line, b',')?;
         if device.text == b"device_id" {

@@ -3,7 +3,8 @@
 //! A line with the columns' names, then lines of `time process pid disk letter sector bytes [queued] latency`: seconds
 //! and milliseconds; the time is the end of the request (tools/biosnoop.py and libbpf-tools/biosnoop.c of iovisor/bcc). biosnoop.py
 //! writes W for a write and R for all else, the other program the kernel's letters. The columns' order is found by their names. The name of a
-//! process may hold spaces.
+//! process may hold spaces. Of requests that began before biosnoop.py did it prints the process `?`, the sector 0, and as the disk
+//! `<unknown>` or nothing. Its column P (`-P`), a letter, follows the bytes without a space if these have seven digits.
 
 use trimtab_core::SECTOR;
 use trimtab_core::trace::{Comm, EventKind};
@@ -34,8 +35,15 @@ enum Column {
     Sector,
     Bytes,
     Latency,
+    /// Whether the request is sequential.
+    Pattern,
     Other,
 }
+
+/// The disk of a request that biosnoop.py has not seen begin.
+const UNKNOWN_DISK: &[u8] = b"<unknown>";
+/// The name under which such requests are counted.
+const NO_BEGIN: &str = "requests that began before biosnoop did, without their places";
 
 /// Returns true for the names of the columns.
 pub(crate) fn is_header(line: &[u8]) -> bool {
@@ -61,6 +69,7 @@ impl Biosnoop {
             b"SECTOR" => Column::Sector,
             b"BYTES" => Column::Bytes,
             b"LAT(ms)" => Column::Latency,
+            b"P" => Column::Pattern,
             _ => Column::Other,
         };
         self.columns = rest.iter().map(column).collect();
@@ -97,12 +106,12 @@ impl Parse for Biosnoop {
                 Column::Bytes => bytes = line.number()?,
                 // Milliseconds.
                 Column::Latency => latency = line.seconds()?.0 / 1000,
-                Column::Other => _ = line.word()?,
+                Column::Pattern | Column::Other => _ = line.word()?,
             }
         }
         line.byte(b'\n')?;
         let kind = kind_of(letter, bytes)?;
-        (kind != EventKind::Flush).then_some(())?;
+        (kind != EventKind::Flush && disk != UNKNOWN_DISK).then_some(())?;
         Some(Parsed::Content(Row {
             time: ended.checked_add(EARLIER)?.checked_sub(latency)?,
             device: notes.known(disk)?,
@@ -127,14 +136,27 @@ impl Parse for Biosnoop {
         let (mut disk, mut letter, mut sector, mut bytes, mut latency) =
             (&b""[..], &b""[..], &b""[..], &b""[..], &b""[..]);
         self.words.clear();
+        let has_pattern = self.columns.contains(&Column::Pattern);
         let mut words = Words::<false>::of(line);
         while let Some(word) = words.next() {
             let end = line.len() - words.rest().len();
-            self.words.push((end - word.text.len(), end));
+            let start = end - word.text.len();
+            let pattern = word.text.strip_suffix(b"S").or_else(|| word.text.strip_suffix(b"R"));
+            let pattern = pattern.or_else(|| word.text.strip_suffix(b"?")).filter(|bytes| bytes.len() >= 7);
+            if has_pattern && pattern.is_some_and(|bytes| bytes.iter().all(u8::is_ascii_digit)) {
+                self.words.extend([(start, end - 1), (end - 1, end)]);
+            } else {
+                self.words.push((start, end));
+            }
         }
         // The name of the process is between the first word and the last ones, and may be empty.
         let pid = self.words.len().checked_sub(self.columns.len() + 1).filter(|place| *place > 0);
         let pid = pid.ok_or_else(wrong)?;
+        let word = |place: usize| &line[self.words[place].0..self.words[place].1];
+        if word(pid) == b"?" && number("PID", word(pid + 1)).is_ok() {
+            // The disk is missing.
+            return Ok(Parsed::Skip(NO_BEGIN));
+        }
         for (column, (start, end)) in self.columns.iter().zip(&self.words[pid + 1..]) {
             let word = &line[*start..*end];
             match column {
@@ -143,13 +165,15 @@ impl Parse for Biosnoop {
                 Column::Sector => sector = word,
                 Column::Bytes => bytes = word,
                 Column::Latency => latency = word,
-                Column::Other => {}
+                Column::Pattern | Column::Other => {}
             }
         }
-        let word = |place: usize| &line[self.words[place].0..self.words[place].1];
         let process = line[self.words[0].1..self.words[pid].0].trim_ascii();
         let (time, pid) = (word(0), word(pid));
         number("PID", pid)?;
+        if disk == UNKNOWN_DISK {
+            return Ok(Parsed::Skip(NO_BEGIN));
+        }
         let bytes = number("BYTES", bytes)?;
         let latency = milliseconds("LAT(ms)", latency)?;
         let ended = seconds("TIME(s)", time)?.saturating_add(EARLIER);

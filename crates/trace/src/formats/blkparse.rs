@@ -13,7 +13,7 @@
 use trimtab_core::SECTOR;
 use trimtab_core::trace::{Comm, DeviceIndex, EventKind, operation};
 
-use super::partitions::{self, Remap, numbers};
+use super::partitions::{self, Number, Remap, numbers};
 use super::requests::{Action, Requests, Step};
 use crate::error::RowError;
 use crate::parse::{Content, Notes, Parse, Parsed};
@@ -25,6 +25,9 @@ use crate::text::{number, scaled, unknown};
 pub(super) const OTHER_COMMANDS: &str = "commands that are no reads, writes, discards or flushes";
 /// The name under which steps that are no events are counted.
 pub(super) const OTHER_STEPS: &str = "other steps and messages";
+
+/// What the letters of blktrace do not tell apart.
+pub(crate) const GAP: &str = "blktrace reports secure erases as discards, and write-zeroes as writes";
 
 #[derive(Default)]
 pub(crate) struct Blkparse {
@@ -49,8 +52,10 @@ pub(crate) struct Line {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Entry {
     Step(Step),
-    /// A remap, and the device that was traced with its numbers; none if it says nothing about partitions.
-    Remap(Option<(Remap, DeviceIndex, (u32, u32))>),
+    /// A remap from the device of the line.
+    Partition(Remap, DeviceIndex),
+    /// A remap from another device to that of the line.
+    Remap(Remap, Number),
     /// Nothing; the name under which it is counted.
     Skip(&'static str),
 }
@@ -113,10 +118,6 @@ impl Parse for Blkparse {
         if begins_run {
             self.run_began = self.latest;
         }
-        if device != self.device {
-            self.device.clear();
-            self.device.extend_from_slice(device);
-        }
         let _cpu = next(&mut words)?;
         let mut time = next(&mut words)?;
         if memchr::memchr(b'.', time.text).is_none() {
@@ -127,7 +128,13 @@ impl Parse for Blkparse {
         };
         self.latest = self.latest.max(time);
         let pid = pid_of(next(&mut words)?);
-        let text = StepText { device, time, pid, action: next(&mut words)?.text, words };
+        let action = next(&mut words)?.text;
+        // A remap may have the number of another device than the lines around it.
+        if action != REMAP && device != self.device {
+            self.device.clear();
+            self.device.extend_from_slice(device);
+        }
+        let text = StepText { device, time, pid, action, words };
         Ok(Parsed::Content(Line { begins_run, entry: text.entry(notes)? }))
     }
 }
@@ -156,16 +163,21 @@ impl Content for Line {
 impl Entry {
     pub(super) fn take(&self, requests: &mut Requests, rows: &mut Rows) -> Result<(), RowError> {
         match self {
-            Self::Step(step) => return requests.step(step, rows),
-            Self::Remap(remap) => {
-                rows.skip("remaps");
-                if let Some((remap, device, traced)) = remap {
-                    remap.take(*traced, *device, rows)?;
-                }
+            Self::Step(step) => requests.step(step, rows),
+            Self::Partition(remap, device) => {
+                rows.skip(REMAPS);
+                remap.take(remap.from, *device, rows)
             }
-            Self::Skip(what) => rows.skip(what),
+            Self::Remap(remap, on) => {
+                rows.skip(REMAPS);
+                requests.remap(*remap, *on);
+                Ok(())
+            }
+            Self::Skip(what) => {
+                rows.skip(what);
+                Ok(())
+            }
         }
-        Ok(())
     }
 }
 
@@ -242,21 +254,27 @@ impl StepText<'_> {
     fn remap(self, notes: &mut Notes) -> Result<Entry, RowError> {
         let mut words = self.words;
         let mut next = || next(&mut words);
-        let [_rwbs, to, plus, _sectors, arrow, from_device, from] =
+        let [_rwbs, to, plus, _sectors, arrow, from_device, from_place] =
             [next()?, next()?, next()?, next()?, next()?, next()?, next()?];
         let from_device = from_device.text.strip_prefix(b"(").and_then(|rest| rest.strip_suffix(b")"));
-        let (Some(from_device), Some(traced)) = (from_device.and_then(numbers), numbers(self.device)) else {
-            return Ok(Entry::Remap(None));
+        let (Some(from), Some(on)) = (from_device.and_then(numbers), numbers(self.device)) else {
+            return Ok(Entry::Skip(REMAPS));
         };
         if plus.text != b"+" || arrow.text != b"<-" {
-            return Ok(Entry::Remap(None));
+            return Ok(Entry::Skip(REMAPS));
         }
-        let (sector, from_sector) = (to.number("sector")?, from.number("sector")?);
-        let device = notes.device(self.device)?;
-        Ok(Entry::Remap(Some((Remap { from: from_device, from_sector, sector }, device, traced))))
+        let (sector, from_sector) = (to.number("sector")?, from_place.number("sector")?);
+        let remap = Remap { from, from_sector, sector };
+        Ok(if from == on {
+            Entry::Partition(remap, notes.device(self.device)?)
+        } else {
+            Entry::Remap(remap, on)
+        })
     }
 }
 
+/// The name under which remaps are counted.
+const REMAPS: &str = "remaps";
 /// The action of a remap.
 const REMAP: &[u8] = b"A";
 

@@ -3,8 +3,9 @@
 //! Lines of `timestamp,lba,op,size`: the timestamp in microseconds, the address in sectors of 512
 //! bytes, `r` or `w`, the size in bytes. CloudPhysics published binary records of VMware's vscsi
 //! tracer, which the module `vscsi` reads; this layout is the one that the block-trace profiler Cydonia reads
-//! (pbhandar2/cydonia, `CPReader`). libCacheSim distributes lines of `version,time,op,size,lbn`, with the operation as
-//! its SCSI opcode; its columns are found by their names in the first line.
+//! (pbhandar2/cydonia, `CPReader`). libCacheSim distributes lines of `version,time,op,size,lbn`: whole seconds, the SCSI
+//! opcode in hexadecimal without a prefix, bytes, and sectors (its `data/cloudPhysicsIO.csv` beside the binary records of
+//! the same requests). The columns' names in the first line show this layout.
 
 use trimtab_core::trace::EventKind;
 
@@ -15,10 +16,17 @@ use crate::rows::Row;
 use crate::scan::{Cursor, fields};
 use crate::text::{scaled, unknown};
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct CloudPhysics {
     /// Lines have libCacheSim's columns.
     is_libcachesim: bool,
+}
+
+impl CloudPhysics {
+    /// The nanoseconds of a unit of time.
+    const fn tick(&self) -> u64 {
+        if self.is_libcachesim { 1_000_000_000 } else { 1000 }
+    }
 }
 
 /// The names of libCacheSim's columns.
@@ -34,6 +42,17 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
     })
 }
 
+/// Returns the SCSI opcode that one or two hexadecimal digits are.
+#[inline]
+fn opcode_of(text: &[u8]) -> Option<u16> {
+    if !matches!(text.len(), 1 | 2) {
+        return None;
+    }
+    let digit = |digit: &u8| char::from(*digit).to_digit(16);
+    let opcode = text.iter().try_fold(0, |opcode, byte| Some(opcode << 4 | digit(byte)?))?;
+    u16::try_from(opcode).ok()
+}
+
 impl Parse for CloudPhysics {
     type Content = Row;
 
@@ -42,10 +61,10 @@ impl Parse for CloudPhysics {
         if self.is_libcachesim {
             line.until(b',')?;
         }
-        let microseconds = line.number_and(b',')?;
+        let time = line.number_and(b',')?.checked_mul(self.tick())?;
         let (kind, sector, length);
         if self.is_libcachesim {
-            kind = vscsi::kind_of(u16::try_from(line.number_and(b',')?).ok()?)?;
+            kind = vscsi::kind_of(opcode_of(line.until(b',')?)?)?;
             (length, sector) = (line.number_and(b',')?, line.number_and(b'\n')?);
         } else {
             sector = line.number_and(b',')?;
@@ -54,7 +73,7 @@ impl Parse for CloudPhysics {
         }
         let is_flush = kind == EventKind::Flush;
         Some(Parsed::Content(Row {
-            time: microseconds.checked_mul(1000)?,
+            time,
             device: notes.known(b"disk")?,
             kind,
             start: if is_flush { 0 } else { sector.checked_mul(512)? },
@@ -63,9 +82,14 @@ impl Parse for CloudPhysics {
         }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if is_libcachesim(line) {
             self.is_libcachesim = true;
+            notes.gap("its times are whole seconds".to_owned());
             return Ok(Parsed::Skip("column names"));
         }
         let [timestamp, lba, op, size] = if self.is_libcachesim {
@@ -77,21 +101,20 @@ impl Parse for CloudPhysics {
         if matches!(timestamp.text, b"ts" | b"timestamp") {
             return Ok(Parsed::Skip("column names"));
         }
-        let kind = match kind_of(op.text) {
-            Some(kind) => kind,
-            None if self.is_libcachesim => {
-                let opcode = u16::try_from(op.number("op")?).unwrap_or(u16::MAX);
-                let Some(kind) = vscsi::kind_of(opcode) else {
-                    return Ok(Parsed::Skip(vscsi::other(opcode)));
-                };
-                kind
-            }
-            None => return Err(unknown("op", op.text, "is neither r nor w")),
+        let kind = if self.is_libcachesim {
+            let wrong = || unknown("op", op.text, "is no opcode of two hexadecimal digits");
+            let opcode = opcode_of(op.text).ok_or_else(wrong)?;
+            let Some(kind) = vscsi::kind_of(opcode) else {
+                return Ok(Parsed::Skip(vscsi::other(opcode)));
+            };
+            kind
+        } else {
+            kind_of(op.text).ok_or_else(|| unknown("op", op.text, "is neither r nor w"))?
         };
         let is_flush = kind == EventKind::Flush;
         let device = notes.device(b"disk")?;
         Ok(Parsed::Content(Row {
-            time: scaled("timestamp", timestamp.number("timestamp")?, 1000)?,
+            time: scaled("time", timestamp.number("time")?, self.tick())?,
             device,
             kind,
             start: if is_flush { 0 } else { scaled("lba", lba.number("lba")?, 512)? },

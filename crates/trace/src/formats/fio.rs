@@ -83,6 +83,11 @@ impl Parse for Fio {
         Some(Parsed::Content(Row { time, device, kind, start, length, ..Row::bare() }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        // Waits add up from line to line.
+        (self.version != Version::Two).then(|| Self::new(self.version))
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if self.version == Version::One {
             let [rw, offset, length] = fields(line, b',')?;

@@ -20,7 +20,7 @@ const FIELDS: usize = 9;
 /// The fields after the process's name.
 const AFTER: usize = 6;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Fiu {
     device: Vec<u8>,
 }
@@ -72,6 +72,10 @@ impl Parse for Fiu {
             process: Comm::new(process),
             ..Row::bare()
         }))
+    }
+
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {

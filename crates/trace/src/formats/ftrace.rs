@@ -3,7 +3,8 @@
 //!
 //! Lines of `process-pid [cpu] flags seconds.microseconds: event: fields`, perhaps with the thread group in
 //! parentheses before the processor, and without the flags in old kernels (Documentation/trace/ftrace.rst). perf has a
-//! space before the pid, and `block:` before the event.
+//! space before the pid, and `block:` before the event; with `-F`, the processor may be missing, and a number of events
+//! come before the event's name.
 //! Block events have `major,minor rwbs [bytes (command)] sector + sectors [priority] [process or error]`
 //! (include/trace/events/block.h). mmc events are read by the module `mmc`. If a trace has both, the layer of
 //! the first event is taken and the other one skipped, since both report the same requests. The `blk` tracer has what
@@ -76,7 +77,15 @@ pub(super) struct Event<'a> {
 impl<'a> Event<'a> {
     /// The event in a line; none if the line has another shape.
     fn parse(line: &'a [u8]) -> Option<Self> {
-        let (before, after) = split_at_processor(line)?;
+        let by_processor = split_at_processor(line).and_then(|(before, after)| Self::behind(before, after));
+        by_processor.or_else(|| {
+            let (before, after) = split_at_time(line)?;
+            Self::behind(without_flags(before), after)
+        })
+    }
+
+    /// The event behind the process and the processor.
+    fn behind(before: &'a [u8], after: &'a [u8]) -> Option<Self> {
         let mut words = Words::of(after);
         let mut stamp = words.next()?.text;
         if !is_stamp(stamp) {
@@ -86,14 +95,19 @@ impl<'a> Event<'a> {
             }
         }
         let time = seconds("time", &stamp[..stamp.len() - 1]).ok()?;
-        let before_name = words.clone();
-        let name = words.next()?.text;
-        match name.strip_suffix(b":") {
+        let mut before_name = words.clone();
+        let mut name = words.next()?;
+        if name.is_number() {
+            // perf's number of events.
+            before_name = words.clone();
+            name = words.next()?;
+        }
+        match name.text.strip_suffix(b":") {
             Some(name) => {
                 let name = memchr::memrchr(b':', name).map_or(name, |colon| &name[colon + 1..]);
                 Some(Self { before, time, name, words })
             }
-            None => is_device(name).then_some(Self { before, time, name: &[], words: before_name }),
+            None => is_device(name.text).then_some(Self { before, time, name: &[], words: before_name }),
         }
     }
 
@@ -115,6 +129,27 @@ impl<'a> Event<'a> {
 
 fn is_stamp(word: &[u8]) -> bool {
     word.ends_with(b":") && memchr::memchr(b'.', word).is_some()
+}
+
+/// The text before the processor and the flags, as `trace-cmd report -l` writes them: `1d..2`.
+fn without_flags(before: &[u8]) -> &[u8] {
+    let before = before.trim_ascii();
+    let start = before.iter().rposition(u8::is_ascii_whitespace).map_or(0, |blank| blank + 1);
+    let has_flags = start > 0 && before[start].is_ascii_digit() && before[start..].contains(&b'.');
+    if has_flags { &before[..start] } else { before }
+}
+
+/// Splits a line before its time.
+fn split_at_time(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut words = <Words>::of(line);
+    let mut before = 0;
+    while let Some(word) = words.next() {
+        if word.text.first().is_some_and(u8::is_ascii_digit) && is_stamp(word.text) {
+            return Some(line.split_at(before));
+        }
+        before = line.len() - words.rest().len();
+    }
+    None
 }
 
 /// Splits a line at `[cpu]`.
@@ -199,6 +234,9 @@ impl Parse for Ftrace {
             None if mmc::is_event(event.name) => Layer::Mmc,
             None => return Ok(Parsed::Skip("other events")),
         };
+        if self.layer.is_none() && layer == Layer::Mmc {
+            notes.gap("addresses of mmc events are taken as sectors of 512 bytes".to_owned());
+        }
         if *self.layer.get_or_insert(layer) != layer {
             return Ok(Parsed::Skip("events of another layer for the same requests"));
         }
@@ -217,7 +255,10 @@ impl Content for Line {
     type State = State;
 
     fn take(&self, state: &mut State, rows: &mut Rows) -> Result<(), RowError> {
-        state.has_tracer |= matches!(self, Self::Tracer(_) | Self::Classic(_));
+        if !state.has_tracer && matches!(self, Self::Tracer(_) | Self::Classic(_)) {
+            state.has_tracer = true;
+            rows.gap(blkparse::GAP.to_owned());
+        }
         match self {
             Self::Step(step) => state.requests.step(step, rows),
             Self::Tracer(entry) => entry.take(&mut state.requests, rows),
@@ -256,17 +297,33 @@ impl Ftrace {
             Ok(Parsed::Skip("lines of call chains"))
         } else if notes.line <= MOST_BEFORE && self.layer.is_none() && is_prelude(text) {
             Ok(Parsed::Skip("lines before the trace"))
+        } else if let Some(time) = other_time(line) {
+            Err(unknown(
+                "time",
+                time,
+                "is no number of seconds: record with another clock, such as local or mono",
+            ))
         } else {
             Err(unknown("line", line, "is no event of ftrace"))
         }
     }
 }
 
-/// Whether a line is a function of a call chain, as perf (`address function`) and ftrace (`=> function`) write them.
+/// The time in the line of an event that is a whole number: of jiffies, of the processor's cycles or of events, by the
+/// recording's clock.
+fn other_time(line: &[u8]) -> Option<&[u8]> {
+    let (_, after) = split_at_processor(line)?;
+    let mut stamps = Words::<true>::of(after).take(2).filter_map(|word| word.text.strip_suffix(b":"));
+    stamps.find(|stamp| number("time", stamp).is_ok())
+}
+
+/// Whether a line is of a call chain: a function, as perf (`address function`) and ftrace (`=> function`) write them, or
+/// what ftrace writes before them.
 fn is_call(line: &[u8]) -> bool {
     let text = line.trim_ascii_start();
     let address = text.split(u8::is_ascii_whitespace).next().unwrap_or_default();
     text.starts_with(b"=> ")
+        || [&b"<stack trace>"[..], b"<user stack trace>"].iter().any(|end| text.ends_with(end))
         || line.starts_with(b"\t") && address.len() >= 4 && address.iter().all(u8::is_ascii_hexdigit)
 }
 

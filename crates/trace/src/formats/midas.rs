@@ -63,6 +63,10 @@ impl Parse for Midas {
         }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(Self)
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let [timestamp, kind, lba, size] = split(line)?;
         if kind.text == b"2" {

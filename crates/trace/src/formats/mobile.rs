@@ -55,6 +55,10 @@ impl Parse for Mobile {
         }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(Self)
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         if line.strip_prefix(b"\"").unwrap_or(line).starts_with(MARKER) {
             return Ok(Parsed::Skip("markers"));

@@ -18,7 +18,7 @@ use crate::text::{scaled, unknown};
 /// From 1601 to 1970, in ticks.
 const EPOCH: u64 = 11_644_473_600 * 10_000_000;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Msr {
     device: Vec<u8>,
 }
@@ -55,6 +55,10 @@ impl Parse for Msr {
             latency: Some(Nanos(response.checked_mul(100)?)),
             ..Row::bare()
         }))
+    }
+
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {

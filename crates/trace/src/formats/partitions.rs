@@ -8,22 +8,25 @@ use crate::error::RowError;
 use crate::rows::Rows;
 use crate::text::{number, scaled, unknown};
 
+/// The major and the minor number of a device.
+pub(super) type Number = (u32, u32);
+
 /// A bio that the device `from` handed down: its `from_sector` became `sector` on the traced device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remap {
-    pub(super) from: (u32, u32),
+    pub(super) from: Number,
     pub(super) from_sector: u64,
     pub(super) sector: u64,
 }
 
 impl Remap {
+    /// The sector at which the device begins on the other one, if it is a part of that.
+    const fn begins(&self) -> u64 {
+        self.sector.wrapping_sub(self.from_sector)
+    }
+
     /// Takes a remap in the trace of `device`, which has the number `traced`.
-    pub(super) fn take(
-        &self,
-        traced: (u32, u32),
-        device: DeviceIndex,
-        rows: &mut Rows,
-    ) -> Result<(), RowError> {
+    pub(super) fn take(&self, traced: Number, device: DeviceIndex, rows: &mut Rows) -> Result<(), RowError> {
         if self.from != traced {
             // A partition has the major number of its disk, or the extended one.
             if self.from.0 == traced.0 || self.from.0 == EXTENDED {
@@ -35,6 +38,51 @@ impl Remap {
             unknown("sector", self.from_sector.to_string().as_bytes(), "is remapped to before its disk")
         })?;
         rows.set_partition(device, scaled("sector", begins, SECTOR.0)?)
+    }
+}
+
+/// The remaps of a text from one device to another. The line of a remap has the number of the device that the bio was handed
+/// to, the disk, also if a partition was traced (blkparse 1.2). Its bio is queued next, under the number of the traced device.
+#[derive(Debug, Default)]
+pub(super) struct Remaps {
+    /// The last remap from each device whose bio was not queued yet, and the device of its line.
+    waiting: Vec<(Remap, Number)>,
+    /// The devices of such remaps, and the sector at which the first begins on the second.
+    settled: Vec<(Number, Number, u64)>,
+}
+
+impl Remaps {
+    /// Takes a remap in a line of the device `on`.
+    pub(super) fn take(&mut self, remap: Remap, on: Number) {
+        if self.settled.contains(&(remap.from, on, remap.begins())) {
+            return;
+        }
+        match self.waiting.iter_mut().find(|(other, _)| other.from == remap.from) {
+            Some(place) => *place = (remap, on),
+            None => self.waiting.push((remap, on)),
+        }
+    }
+
+    /// Takes a bio that is queued at the address `start` of `device`.
+    pub(super) fn queued(
+        &mut self,
+        start: u64,
+        device: DeviceIndex,
+        rows: &mut Rows,
+    ) -> Result<(), RowError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let Some(traced) = numbers(rows.header.devices[usize::from(device.0)].name.as_bytes()) else {
+            return Ok(());
+        };
+        let is_its = |(remap, on): &(Remap, Number)| {
+            remap.sector.checked_mul(SECTOR.0) == Some(start) && (remap.from == traced || *on == traced)
+        };
+        let Some(place) = self.waiting.iter().position(is_its) else { return Ok(()) };
+        let (remap, on) = self.waiting.swap_remove(place);
+        self.settled.push((remap.from, on, remap.begins()));
+        remap.take(traced, device, rows)
     }
 }
 
@@ -51,7 +99,7 @@ enum Kind {
 }
 
 /// What a number says (the kernel's Documentation/admin-guide/devices.txt).
-fn kind_of((major, minor): (u32, u32)) -> Kind {
+fn kind_of((major, minor): Number) -> Kind {
     let of = |minors: u32| if minor.is_multiple_of(minors) { Kind::Disk } else { Kind::Partition };
     match major {
         // SCSI and Xen.
@@ -93,7 +141,7 @@ pub(super) fn name_gaps(rows: &mut Rows) {
 }
 
 /// The numbers in `major,minor`.
-pub(super) fn numbers(text: &[u8]) -> Option<(u32, u32)> {
+pub(super) fn numbers(text: &[u8]) -> Option<Number> {
     let comma = memchr::memchr(b',', text)?;
     let part = |text| number("device", text).ok().and_then(|it| u32::try_from(it).ok());
     Some((part(&text[..comma])?, part(&text[comma + 1..])?))

@@ -9,6 +9,7 @@ use trimtab_core::trace::{Comm, DeviceIndex, EventKind, Range, Ranges};
 use trimtab_core::units::{Bytes, Nanos};
 
 use super::in_flight::{InFlight, Numbers, Place};
+use super::partitions::{Number, Remap, Remaps};
 use crate::error::RowError;
 use crate::rows::{Row, Rows};
 
@@ -87,6 +88,7 @@ pub(crate) struct Requests {
     /// Those that the driver gave back since.
     requeued: InFlight,
     ranges: Ranges,
+    remaps: Remaps,
     /// The layers that were seen of each device.
     layers: Vec<Layers>,
     /// Discards whose ranges are not known.
@@ -129,6 +131,9 @@ impl Requests {
         match step.action {
             Action::Queue => {
                 self.layers[index].queues = true;
+                if step.kind != EventKind::Flush {
+                    self.remaps.queued(step.start, step.device, rows)?;
+                }
                 if step.kind == EventKind::Discard {
                     let range = Range { pid: step.pid, process: step.process, extent: step.extent() };
                     self.ranges.queue(step.device, range);
@@ -156,6 +161,11 @@ impl Requests {
             Action::Complete => self.complete(step, rows),
         }
         self.hand_over(rows, MOST)
+    }
+
+    /// Takes a remap in a line of the device `on`.
+    pub(super) fn remap(&mut self, remap: Remap, on: Number) {
+        self.remaps.take(remap, on);
     }
 
     /// Takes the end of the trace.

@@ -92,6 +92,10 @@ impl Parse for Simulator {
         }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(*self)
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let [time, device, address, sectors, flag] = split(line)?;
         device.number("device")?;

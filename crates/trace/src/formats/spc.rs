@@ -20,7 +20,7 @@ const BLOCK: u64 = 512;
 /// The fields that every line has.
 const FIELDS: usize = 5;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Spc {
     device: Vec<u8>,
 }
@@ -56,6 +56,10 @@ impl Parse for Spc {
             length,
             ..Row::bare()
         }))
+    }
+
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {

@@ -16,7 +16,7 @@ use crate::rows::Row;
 use crate::scan::{Cursor, fields};
 use crate::text::{seconds, unknown};
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Systor {
     device: Vec<u8>,
 }
@@ -46,6 +46,10 @@ impl Parse for Systor {
             latency: Some(Nanos(response)),
             ..Row::bare()
         }))
+    }
+
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
     }
 
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {

@@ -35,6 +35,10 @@ impl Parse for Tencent {
         }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(Self)
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<Row>, RowError> {
         let [timestamp, offset, size, io_type, volume] = fields(line, b',')?;
         if timestamp.text == b"Timestamp" {

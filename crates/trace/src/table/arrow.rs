@@ -12,6 +12,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_ipc::MessageHeader;
 use arrow_ipc::reader::{RecordBatchDecoder, read_dictionary};
 use arrow_schema::{DataType, Schema};
+use arrow_select::take::take;
 
 use super::messages::{CONTINUATION, FILE, Messages, Parts, open_file, open_stream, wrong};
 use super::values::{counted, double, nanoseconds, single};
@@ -80,9 +81,16 @@ pub(crate) fn open(path: &Path, columns: Columns) -> Result<RecordReader<ArrowRo
 fn check_type(column: Column, kind: &DataType) -> Result<(), HeaderError> {
     let wrong = |what: &str| Err(HeaderError::Table(format!("its column {} holds {what}", column.name())));
     if column.is_text() {
-        return if is_text(kind) { Ok(()) } else { wrong("no text") };
+        return match kind {
+            _ if is_text(kind) => Ok(()),
+            DataType::RunEndEncoded(..) => wrong("runs of texts: write them one by one"),
+            _ => wrong("no text"),
+        };
     }
     match kind {
+        DataType::Dictionary(_, values) => check_type(column, values),
+        DataType::RunEndEncoded(..) => wrong("runs of numbers: write them one by one"),
+        DataType::Float16 => wrong("floats of 16 bits: write them as 64 bits"),
         _ if kind.is_integer() => Ok(()),
         DataType::Float32 | DataType::Float64 => Ok(()),
         DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => {
@@ -228,6 +236,10 @@ impl Values<ArrowTexts> {
         use arrow_schema::TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
         if let DataType::Dictionary(..) = array.data_type() {
             let dictionary = array.as_any_dictionary();
+            if !column.is_text() {
+                let plain = take(&**dictionary.values(), dictionary.keys(), None);
+                return Self::of(column, &plain.map_err(|error| AtRow { row: 1, reason: error.into() })?);
+            }
             let is_empty = dictionary.values().is_empty();
             let keys = if is_empty { vec![0; array.len()] } else { dictionary.normalized_keys() };
             return Ok(Self::Texts(ArrowTexts::Names { array: array.clone(), keys }));

@@ -1,4 +1,4 @@
-//! Tables as CSV (RFC 4180), with the columns' names in the first line.
+//! Tables as CSV (RFC 4180), with the columns' names in the first line, which shows by what fields are separated.
 
 use std::borrow::Cow;
 
@@ -6,33 +6,45 @@ use trimtab_core::trace::{Comm, FsIndex};
 use trimtab_core::units::Nanos;
 
 use super::values::{number_of, required};
-use super::{Places, TableNames, TableRow, kind_of};
+use super::{NEEDED, Places, TableNames, TableRow, kind_of};
 use crate::error::RowError;
 use crate::file::Column;
-use crate::parse::{Content, Notes, Parse, Parsed};
+use crate::parse::{Content, Notes, Numbers, Parse, Parsed};
 use crate::rows::{Row, Rows};
 use crate::scan::Cursor;
 use crate::text::unknown;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Csv {
     /// Set by the line of names.
     places: Option<Places>,
     /// The column of each field of a line, or nothing for a field that is not read.
     columns: Vec<Option<Column>>,
+    /// The byte between fields.
+    separator: u8,
     names: TableNames,
     /// Where the fields of the line at hand begin and end.
     fields: Vec<(usize, usize)>,
 }
 
+/// The bytes that programs put between fields.
+const SEPARATORS: [u8; 4] = [b',', b';', b'\t', b'|'];
+
 /// Returns true for a line that names the columns of a trace.
 pub(crate) fn is_header(line: &[u8]) -> bool {
+    separator_of(without_mark(line)).is_some()
+}
+
+/// Returns the byte between the names in a line that names the columns of a trace.
+fn separator_of(line: &[u8]) -> Option<u8> {
     let mut fields = Vec::new();
-    let line = without_mark(line);
-    split(line, &mut fields).is_ok()
-        && ["time_ns", "kind", "start", "length"]
-            .iter()
-            .all(|name| fields.iter().any(|field| *unquoted(line, *field) == *name.as_bytes()))
+    SEPARATORS.into_iter().find(|separator| {
+        split(line, *separator, &mut fields).is_ok()
+            && NEEDED
+                .map(Column::name)
+                .iter()
+                .all(|name| fields.iter().any(|field| *unquoted(line, *field) == *name.as_bytes()))
+    })
 }
 
 /// A line without the mark of UTF-8 that some programs begin a file with.
@@ -41,7 +53,7 @@ fn without_mark(line: &[u8]) -> &[u8] {
 }
 
 /// Finds the fields of a line.
-fn split(line: &[u8], fields: &mut Vec<(usize, usize)>) -> Result<(), RowError> {
+fn split(line: &[u8], separator: u8, fields: &mut Vec<(usize, usize)>) -> Result<(), RowError> {
     fields.clear();
     let mut start = 0;
     loop {
@@ -57,12 +69,12 @@ fn split(line: &[u8], fields: &mut Vec<(usize, usize)>) -> Result<(), RowError> 
                 at += 1;
             }
         } else {
-            memchr::memchr(b',', &line[start..]).map_or(line.len(), |length| start + length)
+            memchr::memchr(separator, &line[start..]).map_or(line.len(), |length| start + length)
         };
         fields.push((start, end));
         match line.get(end) {
             None => return Ok(()),
-            Some(b',') => start = end + 1,
+            Some(byte) if *byte == separator => start = end + 1,
             Some(_) => return Err(unknown("line", line, "has a quote in the middle of a field")),
         }
     }
@@ -94,7 +106,7 @@ impl Parse for Csv {
         self.places.as_ref()?;
         let mut row = QuickRow::default();
         for (place, column) in self.columns.iter().enumerate() {
-            let end = if place + 1 == self.columns.len() { b'\n' } else { b',' };
+            let end = if place + 1 == self.columns.len() { b'\n' } else { self.separator };
             match column {
                 Some(Column::Time) => row.time = Some(line.number_and(end)?),
                 Some(Column::Start) => row.start = Some(line.number_and(end)?),
@@ -124,10 +136,15 @@ impl Parse for Csv {
         Some(Parsed::Content(TableLine { row, file_system: None }))
     }
 
+    fn fork(&self) -> Option<Self> {
+        Some(self.clone())
+    }
+
     fn line(&mut self, line: &[u8], notes: &mut Notes) -> Result<Parsed<TableLine>, RowError> {
         let Some(places) = &self.places else {
             let line = without_mark(line);
-            split(line, &mut self.fields)?;
+            self.separator = separator_of(line).unwrap_or(b',');
+            split(line, self.separator, &mut self.fields)?;
             let names: Vec<_> = self.fields.iter().map(|field| unquoted(line, *field)).collect();
             let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
             let mut gaps = Vec::new();
@@ -138,7 +155,7 @@ impl Parse for Csv {
             self.places = Some(places.map_err(|reason| RowError::Table(reason.to_string()))?);
             return Ok(Parsed::Skip("column names"));
         };
-        split(line, &mut self.fields)?;
+        split(line, self.separator, &mut self.fields)?;
         if self.fields.len() != self.columns.len() {
             return Err(RowError::Fields { wanted: self.columns.len() });
         }
@@ -199,6 +216,11 @@ pub(crate) struct TableLine {
 
 impl Content for TableLine {
     type State = ();
+
+    fn renumber(&mut self, numbers: &Numbers) {
+        self.row.renumber(numbers);
+        self.file_system = self.file_system.map(|it| numbers.file_system(it));
+    }
 
     fn take(&self, (): &mut (), rows: &mut Rows) -> Result<(), RowError> {
         rows.push_of(&self.row, self.file_system)

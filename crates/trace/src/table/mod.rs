@@ -179,7 +179,7 @@ impl AtRow {
 }
 
 /// The names in a table.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct TableNames {
     file_systems: HashMap<Vec<u8>, FsIndex>,
 }

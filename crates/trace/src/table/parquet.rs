@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use arrow_schema::{DataType as ArrowType, Schema};
+use arrow_schema::TimeUnit as ArrowUnit;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
@@ -53,7 +53,7 @@ impl Table {
     ) -> Result<RecordReader<TableRows>, TraceError> {
         let refuse = |reason| TraceError::Header { path: path.to_owned(), reason };
         let (mut rows, names) = begin("parquet", read_header(self.metadata())).map_err(refuse)?;
-        let arrow = arrow_schema(self.metadata()).map_err(refuse)?;
+        let durations = durations(self.metadata()).map_err(refuse)?;
         let schema = self.metadata().file_metadata().schema_descr();
         let flat = |column: &ColumnDescriptor| {
             if column.max_rep_level() == 0 && column.path().parts().len() == 1 {
@@ -74,7 +74,7 @@ impl Table {
                 continue;
             }
             shapes[column as usize] =
-                Shape::of(column, schema.column(place).as_ref(), arrow.as_ref()).map_err(refuse)?;
+                Shape::of(column, schema.column(place).as_ref(), &durations).map_err(refuse)?;
             if columns.include(column) {
                 wanted.push((column, place));
             }
@@ -101,16 +101,27 @@ fn is_inside(group: &RowGroupMetaData, length: u64) -> bool {
         })
 }
 
-/// The types of Arrow that the file's columns had. Parquet has no type for durations, and only this tells them from numbers.
-fn arrow_schema(metadata: &ParquetMetaData) -> Result<Option<Schema>, HeaderError> {
-    let Some(text) = value_of(metadata, "ARROW:schema") else { return Ok(None) };
+/// The columns that held durations of Arrow, and their units. Parquet has no type for durations, and only the schema of Arrow
+/// in the metadata tells them from numbers. The types of other columns in it may be any, such as integers of 128 bits.
+fn durations(metadata: &ParquetMetaData) -> Result<Vec<(String, ArrowUnit)>, HeaderError> {
+    let Some(text) = value_of(metadata, "ARROW:schema") else { return Ok(Vec::new()) };
     let broken = || HeaderError::Table("the Arrow schema in its metadata is broken".to_owned());
     let bytes = BASE64_STANDARD.decode(text).map_err(|_| broken())?;
     // The message comes after a mark and its length, or alone.
     let message = if bytes.starts_with(&[0xff; 4]) { bytes.get(8..).ok_or_else(broken)? } else { &bytes };
     let message = arrow_ipc::root_as_message(message).map_err(|_| broken())?;
     let schema = message.header_as_schema().ok_or_else(broken)?;
-    arrow_ipc::convert::try_fb_to_schema(schema).map(Some).map_err(|_| broken())
+    let unit = |field: arrow_ipc::Field| {
+        let (duration, name) = (field.type_as_duration()?, field.name()?);
+        Some(match duration.unit() {
+            arrow_ipc::TimeUnit::SECOND => Ok((name.to_owned(), ArrowUnit::Second)),
+            arrow_ipc::TimeUnit::MILLISECOND => Ok((name.to_owned(), ArrowUnit::Millisecond)),
+            arrow_ipc::TimeUnit::MICROSECOND => Ok((name.to_owned(), ArrowUnit::Microsecond)),
+            arrow_ipc::TimeUnit::NANOSECOND => Ok((name.to_owned(), ArrowUnit::Nanosecond)),
+            _ => Err(broken()),
+        })
+    };
+    schema.fields().into_iter().flatten().filter_map(unit).collect()
 }
 
 /// How the values of a column are stored.
@@ -123,7 +134,11 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(column: Column, found: &ColumnDescriptor, arrow: Option<&Schema>) -> Result<Self, HeaderError> {
+    fn of(
+        column: Column,
+        found: &ColumnDescriptor,
+        durations: &[(String, ArrowUnit)],
+    ) -> Result<Self, HeaderError> {
         let wrong =
             |what: &str| Err(HeaderError::Table(format!("its column {} holds {what}", column.name())));
         let (physical, logical, converted) =
@@ -133,7 +148,11 @@ impl Shape {
             || matches!(converted, ConvertedType::UINT_32 | ConvertedType::UINT_64);
         let of = |scale| Ok(Self { scale, is_unsigned, is_optional });
         if column.is_text() {
-            return if physical == Physical::BYTE_ARRAY { of(1) } else { wrong("no text") };
+            return match physical {
+                Physical::BYTE_ARRAY => of(1),
+                Physical::FIXED_LEN_BYTE_ARRAY => wrong("bytes of a fixed length: write them as texts"),
+                _ => wrong("no text"),
+            };
         }
         let is_plain = match logical {
             None => matches!(
@@ -150,11 +169,8 @@ impl Shape {
             ),
             Some(kind) => matches!(kind, LogicalType::Integer(_) | LogicalType::Unknown),
         };
-        let duration =
-            arrow.and_then(|schema| match schema.field_with_name(found.name()).ok()?.data_type() {
-                ArrowType::Duration(unit) if is_plain => Some(nanoseconds(*unit)),
-                _ => None,
-            });
+        let duration = durations.iter().find(|(name, _)| name == found.name() && is_plain);
+        let duration = duration.map(|(_, unit)| nanoseconds(*unit));
         match (physical, time_unit(found).or(duration)) {
             (Physical::INT32 | Physical::INT64, Some(scale)) if column.is_time() => of(scale),
             (Physical::INT32 | Physical::INT64, Some(_)) => wrong("times, not whole numbers"),
@@ -165,6 +181,12 @@ impl Shape {
             (Physical::INT96, _) => wrong("times of 96 bits, an old form: write them as 64 bits"),
             (Physical::FIXED_LEN_BYTE_ARRAY, _) if converted == ConvertedType::INTERVAL => {
                 wrong("intervals of months and days: write them as nanoseconds")
+            }
+            (Physical::FIXED_LEN_BYTE_ARRAY, _) if matches!(logical, Some(LogicalType::Float16)) => {
+                wrong("floats of 16 bits: write them as 64 bits")
+            }
+            (Physical::FIXED_LEN_BYTE_ARRAY, _) if converted == ConvertedType::DECIMAL => {
+                wrong("dates or decimals, not whole numbers")
             }
             _ => wrong("no numbers"),
         }

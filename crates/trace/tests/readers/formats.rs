@@ -1,5 +1,6 @@
 //! Formats that are found by their columns, each by a sample that was written by hand, and how they are told apart.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ const DISKSIM: &str = "0.0 0 1234 8 1\n12.345678 1 16 3 0\n13.5 0 0 4096 3\n";
 /// MQSim and SSDsim: nanoseconds.
 const MQSIM: &str = "4851300 1 524288 16 0\n4864300 1 524304 16 1\n";
 const LIBCACHESIM: &str =
-    "version,time,op,size,lbn\n1,5633898,42,4096,42932745\n1,5633900,136,512,8\n1,5633901,66,24,0\n";
+    "version,time,op,size,lbn\n1,5633898,2a,4096,42932745\n1,5633900,88,512,8\n1,5633901,42,24,0\n";
 const BIOSNOOP: &str = "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES  LAT(ms)\n\
     0.000000    jbd2/nvme0n1   174     nvme0n1   W 95737904   45056     0.27\n\
     0.000513    Web Content    3011    sda       R 8          4096      1.50\n\
@@ -140,6 +141,18 @@ fn no_format_is_taken_for_another() {
     }
 }
 
+/// The table of programs says what is read of every format.
+#[test]
+fn documentation_has_a_row_for_every_format() {
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/record.md")).unwrap();
+    let (_, table) = page.split_once("| program | `--format` |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let cells = rows.map(|row| row.split('|').nth(2).unwrap());
+    let documented: BTreeSet<_> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    assert_eq!(documented, Format::ALL.iter().map(|format| format.name()).collect());
+}
+
 #[test]
 fn guesses_are_said_and_doubts_refused() {
     let guessed = text(DISKSIM).unwrap();
@@ -181,8 +194,17 @@ fn simulators_traces_are_read_in_sectors() {
 #[test]
 fn libcachesims_columns_of_cloudphysics_are_read() {
     let trace = text(LIBCACHESIM).unwrap();
-    let expected = [(0, Write, 42_932_745 * 512, 4096, None), (2000, Read, 4096, 512, None)];
+    let expected = [(0, Write, 42_932_745 * 512, 4096, None), (2_000_000_000, Read, 4096, 512, None)];
     assert_eq!(brief(&trace), expected);
+    assert!(trace.header.gaps.contains(&"its times are whole seconds".to_owned()));
+    for (row, reason) in [
+        ("1,5633901,138,24,0", "op is \"138\", which is no opcode of two hexadecimal digits"),
+        ("1,5633901,r,24,0", "op is \"r\", which is no opcode"),
+        ("1,5633901368802,2a,24,0", "time is \"5633901368802\", which is too large"),
+    ] {
+        let error = message(&format!("{LIBCACHESIM}{row}\n"));
+        assert!(error.contains(reason), "{error}");
+    }
     assert_eq!(trace.counts.skipped["UNMAP commands, whose ranges are not recorded"], 1);
 }
 
@@ -240,6 +262,26 @@ fn biosnoop_is_read_and_its_gaps_are_named() {
         .replace(" 1.50", " 9.99 1.50")
         .replace(" 0.05", " 9.99 0.05");
     assert_eq!(text(&queued).unwrap().events, trace.events);
+    // Requests that began before it did have no place.
+    let early = BIOSNOOP.replace(
+        "?              0       sda       R 18446744073709551615 0 ",
+        "?              0       <unknown> R 0          4096 ",
+    );
+    let without_disk = early.replace("<unknown>", "");
+    for lines in [early, without_disk] {
+        let found = text(&lines).unwrap();
+        assert_eq!(found.events, trace.events);
+        assert_eq!(found.counts.skipped["requests that began before biosnoop did, without their places"], 1);
+    }
+    // With -P, a letter follows the bytes, behind seven digits without a space.
+    let patterns = BIOSNOOP
+        .replace("BYTES  LAT", "BYTES  P LAT")
+        .replace("45056     0.27", "45056  ?    0.27")
+        .replace("4096      1.50", "1048576S    1.50")
+        .replace("0         0.05", "0      R    0.05");
+    let places = brief(&text(&patterns).unwrap());
+    assert_eq!((places[0].2, places[0].3), (4096, 1 << 20));
+    assert_eq!(places[1], expected[1]);
     // The program of libbpf-tools has the kernel's letters: a write may begin with a flush.
     let letters = BIOSNOOP.replace(" W 9", " FWFS 9").replace("sda       R 8 ", "sda       FF 8 ");
     let trace = text(&letters.replace("4096      1.50", "0         1.50")).unwrap();
@@ -258,6 +300,9 @@ fn tables_in_csv_are_read() {
     assert_eq!(brief(&trace), expected);
     assert_eq!(trace.header.file_systems[0].mount_point, "/mnt");
     assert!(trace.events[1].fs.is_some());
+    for separator in [";", "\t", "|"] {
+        assert_eq!(text(&CSV.replace(',', separator)).unwrap().events, trace.events, "{separator:?}");
+    }
     // pandas writes an index, floats and quotes; the order is another one.
     let other = "\u{feff},start,kind,time_ns,length,latency_ns,process,mine\n\
                  0,0,write,5,4096.0,100.0,\"a \"\"b\"\", c\",x\n1,0,discard,9,4096.0,,,\n";
@@ -284,6 +329,7 @@ fn recordings_of_other_programs_are_refused_with_what_prints_them() {
         (&b"PERFILE2\x68\0\0\0"[..], "perf script"),
         (b"\x17\x08\x44tracing6\0", "trace-cmd report"),
         (b"FEA1", "Feather of version 1"),
+        (b"\xff\xfe0\0,\0", "UTF-16"),
     ] {
         let error = read(file_of(start).path(), None).err().unwrap().to_string();
         assert!(error.contains(program), "{error}");

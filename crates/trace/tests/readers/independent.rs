@@ -205,8 +205,8 @@ fn cases() -> Vec<Case> {
             format: Format::CloudPhysics,
             head: "version,time,op,size,lbn\n",
             line: |it, time| {
-                let opcode = ["40", "42", "136", "138", "66", "53"][usize::from(it.kind % 6)];
-                format!("1,{},{opcode},{},{}\n", time / 1000, it.sectors * 512, it.start)
+                let opcode = ["28", "2a", "88", "8A", "42", "35"][usize::from(it.kind % 6)];
+                format!("1,{},{opcode},{},{}\n", time / 1_000_000_000, it.sectors * 512, it.start)
             },
             count: |text| {
                 // Without the names of the columns it is of the other kind, and is refused.
@@ -215,15 +215,14 @@ fn cases() -> Vec<Case> {
                 }
                 lines(text, |line| match fields(line)[..] {
                     ["version", "time", "op", "size", "lbn"] => Nothing,
-                    [_, time, opcode, length, start] => match number(opcode) {
-                        Some(8 | 0x28 | 0xa8 | 0x88) => event(Some(Read), start, length, (512, 1)),
-                        Some(0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0x8e) => {
+                    [_, time, opcode, length, start] => match &*opcode.to_lowercase() {
+                        "8" | "08" | "28" | "a8" | "88" => event(Some(Read), start, length, (512, 1)),
+                        "a" | "0a" | "2a" | "aa" | "8a" | "2e" | "8e" => {
                             event(Some(Write), start, length, (512, 1))
                         }
-                        Some(0x35 | 0x91) if number(time).is_some() => Event(Flush, 0, 0),
-                        Some(_) => Nothing,
-                        None if ["r", "w", "R", "W"].contains(&opcode) => Unsure,
-                        None => Wrong,
+                        "35" | "91" if number(time).is_some() => Event(Flush, 0, 0),
+                        _ if opcode.len() < 3 && opcode.parse::<i64>().is_ok_and(|it| it > 0) => Nothing,
+                        _ => Unsure,
                     },
                     _ => Wrong,
                 })

@@ -2,6 +2,7 @@
 
 mod counts;
 mod formats;
+mod ftrace;
 mod independent;
 mod published;
 mod steps;

@@ -1,6 +1,6 @@
 //! The steps of requests, as blktrace, blkparse, ftrace, trace-cmd and perf write them.
 
-use trimtab_core::trace::EventKind::{self, Discard, Flush, Read, Write, WriteZeroes};
+use trimtab_core::trace::EventKind::{self, Discard, Read, Write, WriteZeroes};
 
 use super::{Trace, brief, data, file_of, message, read, text};
 
@@ -265,6 +265,33 @@ fn addresses_of_a_partition_count_from_its_start() {
     }
 }
 
+/// blkparse writes the number of the disk in a remap, whether the partition or the disk was traced: the bio that is queued
+/// then shows which.
+#[test]
+fn remaps_of_blkparse_show_which_device_was_traced() {
+    let lines = "DEV 1 1 0.000000000 236 D W 411648 + 8 [sync]\n\
+                 259,0 1 2 0.000000000 236 A FWFSM 923822 + 8 <- (259,2) 512174\n\
+                 259,0 0 1 0.000000001 51 A D 411840 + 160 <- (259,2) 192\n\
+                 DEV 1 3 0.018336383 236 Q FWFSM 923822 + 8 [sync]\n\
+                 DEV 0 2 0.018336384 51 Q D 411840 + 160 [a]\n\
+                 DEV 0 3 0.018336385 51 D D 411840 + 160 [a]\n";
+    let of = |device: &str| {
+        let trace = text(&lines.replace("DEV", device)).unwrap();
+        let names: Vec<_> = trace.header.devices.iter().map(|device| device.name.clone()).collect();
+        assert_eq!(names, [device]);
+        assert_eq!(trace.header.gaps.iter().filter(|gap| gap.contains("partition")).count(), 0);
+        let of = |kind| places(&trace, kind).into_iter().map(|(start, _)| start / 512).collect::<Vec<_>>();
+        (of(Write), of(Discard))
+    };
+    assert_eq!(of("259,2"), (vec![0], vec![192]));
+    assert_eq!(of("259,0"), (vec![411_648], vec![411_840]));
+    // Two volumes of the device mapper, traced together: the upper one has addresses of its own.
+    let volumes = "253,1 1 1 0.000000000 236 Q W 8 + 8 [a]\n\
+                   253,0 1 2 0.000000001 236 A W 2056 + 8 <- (253,1) 8\n\
+                   253,0 1 3 0.000000002 236 Q W 2056 + 8 [a]\n";
+    assert_eq!(places(&text(volumes).unwrap(), Write), [(8 * 512, 4096), (2056 * 512, 4096)]);
+}
+
 /// `blktrace -a queue` filters the remaps out; a remap from a partition shows that the traced device is its disk.
 #[test]
 fn partitions_without_remaps_are_named() {
@@ -344,24 +371,6 @@ fn binary_records_have_ranges_splits_and_partitions() {
 }
 
 #[test]
-fn perf_script_is_read() {
-    let trace = text(
-        "           mount  9204 [001]  1167.426519:   block:block_bio_queue: 7,0 RA 524160 + 8 [mount]\n\
-         \u{20}          mount  9204 [001]  1167.426532:    block:block_rq_issue: 7,0 RA 4096 () 524160 + 8 0x2,0,4 [mount]\n\
-         \tffffffff81b47d7f blk_mq_start_request+0xcf ([kernel.kallsyms])\n\n\
-         \u{20}    ksoftirqd/1    22 [001]  1167.426581: block:block_rq_complete: 7,0 RA () 524160 + 8 0x2,0,4 [0]\n\
-         \u{20}kworker/1:1H-kb    54 [001]  1167.682209:    block:block_rq_issue: 7,0 NS 1048576 () 262144 + 2048 0x2,0,4 [kworker/1:1H]\n",
-    )
-    .unwrap();
-    let expected = [
-        (0, Read, 524_160 * 512, 4096, Some(49_000)),
-        (255_677_000, WriteZeroes, 262_144 * 512, 1 << 20, None),
-    ];
-    assert_eq!(brief(&trace), expected);
-    assert_eq!(trace.events[0].process.to_string(), "mount");
-}
-
-#[test]
 fn traces_without_an_event_are_refused() {
     let other = "task-1 [000] .... 1.000000: sched_switch: prev_comm=a\n";
     let error = message(&other.repeat(3));
@@ -371,68 +380,6 @@ fn traces_without_an_event_are_refused() {
     );
     let error = message("fio version 3 iolog\n0 a add\n");
     assert!(error.contains("none of its 2 records makes an event"), "{error}");
-}
-
-#[test]
-fn trace_cmd_report_is_read() {
-    let trace = text(
-        "cpus=2\n             fio-93    [000]   100.000100: block_rq_issue:       8,0 WS 4096 () 0 + 8 [fio]\n\
-         CPU:1 [3 EVENTS DROPPED]\nCPU:0 [EVENTS DROPPED]\n\
-         \u{20}         <idle>-0     [001]   100.000300: block_rq_complete:    8,0 WS () 0 + 8 [0]\n\
-         \u{20}            fio-93    [000]   100.000400: block_rq_issue:       8,0 WS 4096 () 8 + 8 [fio]\n\
-         \u{20}         <idle>-0     [001]   100.000500: block_rq_complete:    8,0 WS () 8 + 8 [0]\n",
-    )
-    .unwrap();
-    // The end of the first may be that of a lost request.
-    assert_eq!(brief(&trace), [(0, Write, 0, 4096, None), (300_000, Write, 4096, 4096, Some(100_000))]);
-    assert_eq!(trace.header.lost, 4);
-}
-
-/// The kernel's `blk` tracer wrote both, 6.18.
-#[test]
-fn blk_tracer_is_read_in_both_of_its_forms() {
-    let expected = [
-        (0, Flush, 0, 0, Some(2_702_000)),
-        (2_743_000, Read, 0, 16384, Some(105_000)),
-        (6_059_126_000_u64, Discard, 5024 * 512, 384 * 512, Some(95_000_u64)),
-    ];
-    let normal = "# tracer: blk\n#\n\
-        \u{20}      mkfs.ext4-9057    [000] d..1.  1160.661970:   7,0    Q FWS [mkfs.ext4]\n\
-        \u{20}   kworker/0:1H-44      [000] d..1.  1160.662023:   7,0    D  FN [kworker/0:1H]\n\
-        \u{20}    ksoftirqd/0-14      [000] d.s1.  1160.664725:   7,0    C  FN 0 [0]\n\
-        \u{20}    ksoftirqd/0-14      [000] d.s2.  1160.664729:   7,0    C  WS 0 [0]\n\
-        \u{20}      mkfs.ext4-9057    [000] d..1.  1160.664766:   7,0    Q  RA 0 + 32 [mkfs.ext4]\n\
-        \u{20}      mkfs.ext4-9057    [000] d..1.  1160.664780:   7,0   UT   N [mkfs.ext4] 1\n\
-        \u{20}      mkfs.ext4-9057    [000] d..1.  1160.664766:   7,0    D  RA 0 + 32 [mkfs.ext4]\n\
-        \u{20}          rustc-8994    [001] d.s1.  1160.664871:   7,0    C  RA 0 + 32 [0]\n\
-        \u{20}      mkfs.ext4-9057    [000] d..1.  1166.721149:   7,0    Q   D 5024 + 384 [a]\n\
-        \u{20}      mkfs.ext4-9057    [000] d..1.  1166.721149:   7,0    D   D 5024 + 384 [a]\n\
-        \u{20}          rustc-8994    [001] d.s1.  1166.721244:   7,0    C   D 5024 + 384 [0]\n";
-    let classic = "# tracer: blk\n#\n# DEV   CPU TIMESTAMP     PID ACT FLG\n#  |     |     |           |   |   |\n\
-        \u{20} 7,0    0  1160.661970000  9057  Q FWS [mkfs.ext4]\n\
-        \u{20} 7,0    0  1160.662023000    44  D  FN [kworker/0:1H]\n\
-        \u{20} 7,0    0  1160.664725000    14  C  FN 0 [0]\n\
-        \u{20} 7,0    0  1160.664729000    14  C  WS 0 [0]\n\
-        \u{20} 7,0    0  1160.664766000  9057  D  RA 0 + 32 [mkfs.ext4]\n\
-        \u{20} 7,0    0  1160.664871000  9057  C  RA 0 + 32 [0]\n\
-        \u{20} 7,0    0  1166.721149000  9057  Q   D 5024 + 384 [a]\n\
-        \u{20} 7,0    0  1166.721149000  9057  D   D 5024 + 384 [a]\n\
-        \u{20} 7,0    1  1166.721244000    22  C   D 5024 + 384 [0]\n";
-    let without_comments: String = classic.lines().skip(4).map(|line| format!("{line}\n")).collect();
-    for lines in [normal, classic, &without_comments] {
-        let trace = text(lines).unwrap();
-        let times: Vec<_> = brief(&trace).into_iter().map(|event| (event.1, event.2, event.3)).collect();
-        assert_eq!(times, expected.map(|event| (event.1, event.2, event.3)));
-        assert_eq!(trace.events[1].latency.map(|it| it.0), Some(105_000));
-    }
-}
-
-#[test]
-fn lines_of_atrace_before_the_trace_are_passed_over() {
-    let block = std::fs::read_to_string(data("android-block.txt")).unwrap();
-    let trace = text(&format!("capturing trace... done\nTRACE:\n{block}")).unwrap();
-    assert_eq!(trace.events, text(&block).unwrap().events);
-    assert!(message(&format!("{block}TRACE:\n")).contains("is no event of ftrace"));
 }
 
 /// What blkparse prints with `-q`, `-t` and `-s`, and its line about the input before the steps.
