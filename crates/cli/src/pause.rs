@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Ends the trims of a file system, or of all, and starts none for a time
 ///
-/// Returns when no discard of a trim is under way any more. Holds for the service and for trimtab trim; it does not hold for
+/// Returns when no trim is under way any more. Holds for the service and for trimtab trim; it does not hold for
 /// discards that a file system sends by itself. For what needs a file system that is not busy, or a drive that does not change:
 /// before umount, fsfreeze, a snapshot or an image. Needs root.
 #[derive(clap::Args)]
@@ -70,13 +70,14 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<Strin
         // From then on, the service trims again.
         if begun.elapsed() >= length {
             bail!(
-                "the pause of {} is over, and a discard is still under way; pause for longer",
+                "the pause of {} is over, and a trim is still under way; pause for longer",
                 humantime::format_duration(length)
             );
         }
         if begun.elapsed() > TIMEOUT {
             bail!(
-                "paused, but a discard has been under way for {} s: its drive is slow or hangs; try again",
+                "paused, but a trim has been under way for {} s: its drive is slow or hangs, or the file system is \
+                 frozen and busy until its thaw (fsfreeze --unfreeze); try again",
                 TIMEOUT.as_secs()
             );
         }
@@ -106,8 +107,11 @@ pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
         let name = mounts.first().map_or("all file systems".to_owned(), |mount| mount.display().to_string());
         let others = Pauses::of(&args.run).read();
         let others: Vec<_> = others.iter().map(|pause| resumption(pause.mount())).collect();
-        let hint =
-            if others.is_empty() { String::new() } else { format!("; there is: {}", others.join(", ")) };
+        let hint = if others.is_empty() {
+            String::new()
+        } else {
+            format!("; to end another: {}", others.join(", "))
+        };
         bail!("there is no pause of {name}{hint}");
     }
     Ok(ExitCode::SUCCESS)

@@ -121,6 +121,13 @@ impl MountedTrimmer {
         Self { ender: ender.clone(), longest: Some(LONGEST_TRIM), ..self }
     }
 
+    /// Returns whether a call of FITRIM, which was killed, still waits for the thaw of the file system and keeps it in use.
+    pub fn waits_for_thaw(&self) -> bool {
+        // Whoever holds the lock trims.
+        let waiting = self.waiting.try_lock();
+        waiting.is_ok_and(|waiting| waiting.as_ref().is_some_and(|waiting| !has_closed(waiting)))
+    }
+
     /// Returns `other` at the mount point and on the devices of this trimmer of the same file system: what ends its trims, limits
     /// them, and what it learned stays.
     pub fn after(self, other: &Self) -> Self {

@@ -189,7 +189,9 @@ fn pause_ends_trims_until_it_is_over() {
     assert!(reason.contains(&format!("; trimtab resume {target} ends that")), "{reason}");
     assert!(trimtab(&daemon, &["trim", "--cancel", target]).status.success());
     assert!(refused(&trimtab(&daemon, &["trim", target])).contains("another 59m"), "the longer pause holds");
-    assert!(refused(&trimtab(&daemon, &["resume"])).contains(&format!("there is: trimtab resume {target}")));
+    assert!(
+        refused(&trimtab(&daemon, &["resume"])).contains(&format!("to end another: trimtab resume {target}"))
+    );
     assert!(trimtab(&daemon, &["resume", target]).status.success());
     wait_until("it is trimmed again", || volume.counters().discards > before);
     assert!(refused(&trimtab(&daemon, &["resume", target])).contains("no pause"));
@@ -263,6 +265,15 @@ fn frozen_and_read_only_file_systems_get_no_discards() {
         let before = after_last_discard(&volume);
         thread::sleep(Duration::from_secs(2));
         assert_eq!(volume.counters().discards, before, "{fstype}: frozen");
+        if fstype == "ext4" {
+            daemon.wait_for(&volume, "a call waits for the thaw", |fs| {
+                fs.reason.as_ref().is_some_and(|reason| reason.starts_with("frozen"))
+            });
+            // That call keeps it from being unmounted.
+            let target = volume.target.display().to_string();
+            let reason = refused(&trimtab(&daemon, &["pause", &target, "--for", "1s"]));
+            assert!(reason.contains("a trim is still under way"), "{reason}");
+        }
         drop(ice);
         wait_until("it is trimmed after that", || volume.counters().discards > before);
         let read_only = ReadOnly::new(&volume.device);

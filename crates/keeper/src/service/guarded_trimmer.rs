@@ -43,9 +43,9 @@ impl GuardedTrimmer {
         self.trimmer = trimmer.after(&self.trimmer);
     }
 
-    /// Returns whether trims are under way.
+    /// Returns whether trims are under way, or one waits for the thaw of the file system.
     pub fn is_running(&self) -> bool {
-        self.trimmer.ender().is_running()
+        self.trimmer.ender().is_running() || self.trimmer.waits_for_thaw()
     }
 
     /// Returns whether trims have been under way for so long that the drive is slow or hangs.

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 use trimtab_core::error::chain;
 use trimtab_core::{Bytes, Extent};
@@ -237,7 +238,7 @@ impl ManagedFileSystem {
                 self.failure.take_if(is_over).map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
             // Nothing failed: somebody needs the file system for something else, or it is gone.
-            Err(RunError::Trim(error)) if error.is_no_failure() => {
+            Err(RunError::Trim(error)) if error.is_no_failure() || self.was_remounted(&error) => {
                 self.held = now + GIVE_WAY;
                 self.is_frozen = matches!(error, TrimError::Frozen { .. });
                 RunOutcome::Unchanged
@@ -259,6 +260,14 @@ impl ManagedFileSystem {
                 if is_new { RunOutcome::Failed(error) } else { RunOutcome::Unchanged }
             }
         }
+    }
+
+    /// Returns whether a trim failed because the file system was remounted read-only, which the service is about to see.
+    fn was_remounted(&self, error: &TrimError) -> bool {
+        let TrimError::Trim { source, .. } = error else { return false };
+        source.raw_os_error() == Some(Errno::ROFS.raw_os_error())
+            && rustix::fs::statvfs(&self.found.mount.target)
+                .is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
     }
 
     /// Remembers that a full trim has ended, if one was under way and nothing of it is left.
