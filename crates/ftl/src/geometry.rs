@@ -26,7 +26,7 @@ pub struct FtlConfig {
     pub seed: u64,
 }
 
-/// The fewest erase blocks for data that a drive can have. Their size is that of the profile within a tenth.
+/// The fewest erase blocks for data that a drive can have. They are at most a tenth smaller than the profile's.
 const LEAST_BLOCKS: u64 = 10;
 
 /// Why a flash model of this shape can't work.

@@ -1,4 +1,4 @@
-//! A small drive keeps the spare of the whole one: what a profile's drive does not depend on its size.
+//! A small drive keeps the spare of the whole one, and amplifies random writes as much.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
