@@ -13,7 +13,7 @@ STACK_TOOLS = make-bcache mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup 
 
 # The test programs by what they need. A test holds these lists to the programs that there are.
 QUICK = advice aged all arrow cache data_sheet discard_cost discard_queue extremes idle map_cache mapping memory replay smart \
-    steady_state streams suspend sweep timing wear damage data_set readers tables hostile bench_report compare_report sim_report house
+    scale steady_state streams suspend sweep timing wear damage data_set readers tables hostile bench_report compare_report sim_report house
 ROOT = bench canary claim compare daemon doctor drive file frees fstrim generation outputs own queue record report reproduce sim \
     sim_trace steer trace tracefs trim watch
 VM = virtual_time vm vm_claims vm_doctor vm_layouts

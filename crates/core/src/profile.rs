@@ -163,9 +163,10 @@ pub struct Geometry {
     pub program_unit: Sourced<Bytes>,
     /// The bytes that the translation layer erases and fills as one: an erase block striped over all dies.
     pub erase_block: Sourced<Bytes>,
-    /// Over-provisioning, (physical - logical) / logical, as a fraction: 0.07 is 7 %.
+    /// Over-provisioning, (physical - logical) / logical, as a fraction: 0.07 is 7 %. Physical is the flash that
+    /// data can be in; reserve and open blocks are beside it.
     pub over_provisioning: Sourced<f64>,
-    /// Erase blocks kept free for garbage collection to write into.
+    /// Erase blocks kept free for garbage collection to write into, beside `over_provisioning`.
     pub reserve_blocks: Sourced<u32>,
     /// Channels that transfer in parallel.
     pub channels: Sourced<u32>,

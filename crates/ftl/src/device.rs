@@ -119,6 +119,7 @@ impl Device {
             page_shift: page.0.trailing_zeros(),
             ftl: Ftl::of_drive(
                 &FtlConfig { seed, ..FtlConfig::of_drive(profile, size)? },
+                FtlConfig::pages_of(profile),
                 CacheConfig::of_drive(profile, size),
                 WearConfig::of_drive(profile),
             )?,

@@ -26,6 +26,9 @@ pub struct FtlConfig {
     pub seed: u64,
 }
 
+/// The fewest erase blocks for data that a drive can have. They are at most a tenth smaller than the profile's.
+const LEAST_BLOCKS: u64 = 10;
+
 /// Why a flash model of this shape can't work.
 #[derive(Debug, thiserror::Error)]
 pub enum GeometryError {
@@ -39,6 +42,19 @@ pub enum GeometryError {
         size: Bytes,
         /// The mapping page.
         page: Bytes,
+    },
+    /// So few erase blocks that garbage collection has no choice.
+    #[error(
+        "a drive of {size} has only {blocks} erase blocks of {erase_block}, where {LEAST_BLOCKS} are the least; take a larger \
+         size"
+    )]
+    FewBlocks {
+        /// The size asked for.
+        size: Bytes,
+        /// The blocks that data can be in.
+        blocks: u64,
+        /// The size of each.
+        erase_block: Bytes,
     },
     /// More pages than the model can number.
     #[error(
@@ -57,8 +73,8 @@ pub enum GeometryError {
     /// The flash without reserve and frontiers can't hold the logical pages and a page to spare.
     #[error(
         "a drive like this can't work: of its {blocks} erase blocks of {pages_per_block} pages, {set_aside} are \
-         set aside (reserve, and blocks being written), which leaves {} pages for {logical} and one to spare; take a \
-         larger size, more over-provisioning, or fewer reserve or bad blocks",
+         set aside (reserve, and blocks being written), which leaves {} pages for {logical} and one to spare; take \
+         more over-provisioning or fewer bad blocks",
         u64::from(blocks.saturating_sub(*set_aside)) * u64::from(*pages_per_block)
     )]
     NoSpare {
@@ -74,35 +90,50 @@ pub enum GeometryError {
 }
 
 impl FtlConfig {
-    /// The flash of a drive with `size` bytes for the host: as many erase blocks as its
-    /// over-provisioning fills, rounded up, but for those that are bad from the start.
+    /// The flash of a drive with `size` bytes for the host. Its data pages are the over-provisioned size without
+    /// the blocks that are bad from the start; reserve and open blocks come on top. So the effective spare is the
+    /// same at every size, up to one page a block: over-provisioning op without bad blocks or a map on the flash
+    /// gives op / (1 + op).
+    ///
+    /// The data pages are dealt evenly to as few blocks as hold them. So the blocks of a drive with n of them are
+    /// smaller than the profile's, by a part in n at most.
     ///
     /// # Errors
-    /// If the size isn't whole pages, or such a drive can't work.
+    /// If the size isn't whole pages, makes less than ten blocks, or such a drive can't work.
     pub fn of_drive(profile: &Profile, size: Bytes) -> Result<Self, GeometryError> {
         let geometry = &profile.geometry;
         let (page, erase_block) = (geometry.mapping_page.value, geometry.erase_block.value);
         if !size.0.is_multiple_of(page.0) {
             return Err(GeometryError::PartialPage { size, page });
         }
-        let pages_per_block = (erase_block.0 / page.0) as u32;
-        let physical = size.0 as f64 * (1.0 + geometry.over_provisioning.value);
-        let blocks = (physical / erase_block.0 as f64).ceil() as u64;
         let bad =
             profile.wear.as_ref().and_then(|wear| wear.bad_blocks.as_ref()).map_or(0.0, |bad| bad.value);
-        let blocks = blocks - (blocks as f64 * bad).round() as u64;
         let logical = Pages(size.0 / page.0);
-        let config = Self {
+        let physical = logical.0 as f64 * (1.0 + geometry.over_provisioning.value);
+        let data = (physical * (1.0 - bad)).round() as u64;
+        let blocks = data.div_ceil(Self::pages_of(profile).into());
+        if blocks < LEAST_BLOCKS {
+            return Err(GeometryError::FewBlocks { size, blocks, erase_block });
+        }
+        let pages_per_block = ((data + blocks / 2) / blocks) as u32;
+        let mut config = Self {
             logical,
             map_entries: profile.map_cache.as_ref().map(|cache| cache.entries(page)),
-            blocks: blocks.try_into().map_err(|_| GeometryError::TooLarge { blocks, pages_per_block })?,
+            blocks: 0,
             pages_per_block,
             reserve_blocks: geometry.reserve_blocks.value,
             streams: 1,
             policy: profile.gc.policy.value,
             seed: 0,
         };
+        let blocks = blocks + u64::from(config.set_aside());
+        config.blocks = blocks.try_into().map_err(|_| GeometryError::TooLarge { blocks, pages_per_block })?;
         config.check().map(|()| config)
+    }
+
+    /// The pages of an erase block as the profile states it.
+    pub(crate) fn pages_of(profile: &Profile) -> u32 {
+        (profile.geometry.erase_block.value.0 / profile.geometry.mapping_page.value.0) as u32
     }
 
     /// The frontiers that garbage collection makes room for: one a stream, and one for the map if it lies on
@@ -127,10 +158,14 @@ impl FtlConfig {
         self.logical + self.map_pages()
     }
 
-    /// T: the pages left for data beside reserve blocks and open frontiers.
+    /// The erase blocks left for data beside reserve blocks and open frontiers.
+    pub fn data_blocks(&self) -> u32 {
+        self.blocks.saturating_sub(self.set_aside())
+    }
+
+    /// T: the pages of [`data_blocks`](Self::data_blocks).
     pub fn data_pages(&self) -> Pages {
-        let blocks = self.blocks.saturating_sub(self.set_aside());
-        Pages(u64::from(blocks) * u64::from(self.pages_per_block))
+        Pages(u64::from(self.data_blocks()) * u64::from(self.pages_per_block))
     }
 
     /// The effective spare factor S = 1 - U / T, with U logical pages and pages of the map, and T of

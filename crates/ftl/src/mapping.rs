@@ -46,12 +46,12 @@ struct Frontier {
 }
 
 /// How physical pages are numbered. An address is the block's number, shifted, and the page in the
-/// block; every block begins a new 64-bit word of valid bits. Dense numbers leave no gap between
-/// blocks.
+/// block; every block begins a new 64-bit word of valid bits. Dense numbers are those by which the dies are found.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     shift: u32,
-    pages_per_block: u32,
+    /// The dense numbers of a block: its pages, and those by which it is smaller than the profile's.
+    stride: u32,
 }
 
 impl Layout {
@@ -66,7 +66,7 @@ impl Layout {
 
     fn dense(self, address: u32) -> u32 {
         let block = self.block(address);
-        block * self.pages_per_block + (address - self.first(block))
+        block * self.stride + (address - self.first(block))
     }
 }
 
@@ -144,12 +144,14 @@ impl Ftl {
     /// # Errors
     /// If such a model can't work.
     pub fn new(config: &FtlConfig) -> Result<Self, GeometryError> {
-        Self::of_drive(config, None, WearConfig::default())
+        Self::of_drive(config, config.pages_per_block, None, WearConfig::default())
     }
 
-    /// As [`new`](Self::new), with a cache before it, and blocks that wear out.
+    /// As [`new`](Self::new), with a cache before it, and blocks that wear out. Each block begins on the die on which
+    /// one of `stride` pages does, which has as many pages or more.
     pub(crate) fn of_drive(
         config: &FtlConfig,
+        stride: u32,
         cache: Option<CacheConfig>,
         wear: WearConfig,
     ) -> Result<Self, GeometryError> {
@@ -157,8 +159,8 @@ impl Ftl {
         let cached = cache.map_or(0, CacheConfig::blocks);
         config.check_blocks(u64::from(config.blocks) + u64::from(cached))?;
         let blocks = config.blocks + cached;
-        let pages = blocks as usize * config.pages_per_block as usize;
-        let layout = Layout { shift: config.block_shift(), pages_per_block: config.pages_per_block };
+        let pages = blocks as usize * stride as usize;
+        let layout = Layout { shift: config.block_shift(), stride };
         Ok(Self {
             layout,
             address: Table::filled(config.used().0 as usize, NONE)?,

@@ -28,7 +28,7 @@ fn profile() -> Profile {
     let geometry = &mut profile.geometry;
     geometry.program_unit.value = Bytes(16 << 10);
     geometry.erase_block.value = Bytes(MIB);
-    geometry.over_provisioning.value = 0.2;
+    geometry.over_provisioning.value = 51.0 / 256.0;
     geometry.channels.value = 2;
     geometry.dies_per_channel.value = 2;
     profile.timing.write_buffer.value = Bytes(MIB / 4);

@@ -145,16 +145,16 @@ fn cleaning_in_turn_with_little_spare_explains_a_factor_of_thirty_and_nothing_el
         factor("`cost-benefit`", gc(GcPolicy::CostBenefit)),
         factor("`d-choices:2`", gc(GcPolicy::DChoices(2))),
         factor("`fifo`", gc(GcPolicy::Fifo)),
-        factor("over-provisioning 3 %", spare(0.03)),
         factor("over-provisioning 2 %", spare(0.02)),
+        factor("over-provisioning 1.4 %", spare(0.014)),
     ];
-    let both = factor("`fifo`, over-provisioning 3 %", |profile| {
+    let both = factor("`fifo`, over-provisioning 2 %", |profile| {
         gc(GcPolicy::Fifo)(profile);
-        spare(0.03)(profile);
+        spare(0.02)(profile);
     });
-    let thirty = factor("`fifo`, over-provisioning 2.5 %", |profile| {
+    let thirty = factor("`fifo`, over-provisioning 1.4 %", |profile| {
         gc(GcPolicy::Fifo)(profile);
-        spare(0.025)(profile);
+        spare(0.014)(profile);
     });
     assert!((2.0..4.0).contains(&plain), "{plain}");
     assert!(alone.iter().all(|factor| *factor < 15.0), "{alone:?}");

@@ -351,8 +351,8 @@ fn a_map_on_the_flash_keeps_all_data() {
 #[test]
 fn a_map_without_space_is_refused() {
     let mut profile = profile(1);
-    // Of 128 blocks of data and 7 more, 6 are set aside, 2 of them for the map, which takes another two.
-    profile.geometry.over_provisioning.value = 7.0 / 128.0;
+    // Beside 128 blocks of data there is one more, and the map takes two.
+    profile.geometry.over_provisioning.value = 1.0 / 128.0;
     let refused = |profile: &Profile| Device::new(profile, Bytes(SIZE)).err().map(|error| error.to_string());
     let message = refused(&profile).unwrap();
     assert!(message.contains("for 33280 pages and one to spare"), "{message}");

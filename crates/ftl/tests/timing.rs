@@ -2,7 +2,7 @@
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use trimtab_core::profile::{GcPolicy, Profile, Sourced};
+use trimtab_core::profile::{GcPolicy, Profile, Sourced, Wear};
 use trimtab_core::{Bytes, Extent, Nanos, Pages, Rate};
 use trimtab_ftl::{ClosedLoop, Command, Device, Op};
 
@@ -259,11 +259,18 @@ fn batches_and_runs_repeat_to_the_nanosecond() {
 #[test]
 fn a_drive_that_cannot_work_is_refused_with_the_reason() {
     let refusal = |profile: &Profile, size| Device::new(profile, size).err().unwrap().to_string();
+    let mut half_bad = profile();
+    let bad_blocks = Some(Sourced { value: 0.5, source: "a test".to_owned() });
+    half_bad.wear = Some(Wear { bad_blocks, ..Wear::default() });
     assert_eq!(
-        refusal(&profile(), Bytes(8 << 20)),
-        "a drive like this can't work: of its 10 erase blocks of 256 pages, 4 are set aside (reserve, and blocks \
-         being written), which leaves 1536 pages for 2048 pages and one to spare; take a larger size, more \
-         over-provisioning, or fewer reserve or bad blocks"
+        refusal(&half_bad, SIZE),
+        "a drive like this can't work: of its 44 erase blocks of 256 pages, 4 are set aside (reserve, and blocks \
+         being written), which leaves 10240 pages for 16384 pages and one to spare; take more over-provisioning or \
+         fewer bad blocks"
+    );
+    assert_eq!(
+        refusal(&profile(), Bytes(7 << 20)),
+        "a drive of 7 MiB has only 9 erase blocks of 1 MiB, where 10 are the least; take a larger size"
     );
     assert_eq!(
         refusal(&profile(), Bytes(4097)),

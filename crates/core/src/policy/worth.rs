@@ -80,7 +80,6 @@ impl Worth {
         let pages_in = |bytes: Bytes| (bytes.0 / page.0).max(1) as f64;
         let program = timing.program.value.seconds() / pages_in(geometry.program_unit.value);
         let erase = timing.erase.value.seconds() / pages_in(geometry.erase_block.value);
-        let reserve = geometry.erase_block.value.0 * u64::from(geometry.reserve_blocks.value);
         // A pseudo-SLC cache is written faster.
         let in_cache =
             profile.slc.as_ref().map(|slc| slc.program.value.seconds() / timing.program.value.seconds());
@@ -93,7 +92,7 @@ impl Worth {
             page,
             granule: granule.max(page),
             // A drive always has a page to spare.
-            data: (physical - reserve as f64).max((size.0 + page.0) as f64),
+            data: physical.max((size.0 + page.0) as f64),
             size,
             copy_s: (timing.read.value.seconds() + program) / dies + erase,
             program_s: timing.program.value.seconds(),

@@ -28,11 +28,15 @@ pub(crate) struct CacheConfig {
 }
 
 impl CacheConfig {
-    /// The cache of a drive of `size`, if its profile has one: whole groups, rounded up.
+    /// The cache of a drive of `size`, if its profile has one: the nearest number of whole groups, and at least one
+    /// of a kind that the profile has.
     pub(crate) fn of_drive(profile: &Profile, size: Bytes) -> Option<Self> {
         let slc = profile.slc.as_ref()?;
         let group = profile.geometry.erase_block.value.0 as f64;
-        let groups = |fraction: f64| (size.0 as f64 * fraction / group).ceil() as u32;
+        let groups = |fraction: f64| {
+            let least = if fraction > 0.0 { 1.0 } else { 0.0 };
+            (size.0 as f64 * fraction / group).round().max(least) as u32
+        };
         Some(Self {
             bits: slc.bits_per_cell.value,
             fixed: groups(slc.static_size.value),
