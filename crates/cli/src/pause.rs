@@ -65,14 +65,13 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<Strin
     Pauses::of(run).set(of_it, length).context("cannot pause; run this as root")?;
     let begun = Instant::now();
     let mut running = RunningTrims::of(run);
+    let mut is_over = false;
     while running.end(mounts.as_deref()) + tell_service(run)? > 0 {
         thread::sleep(POLL_INTERVAL);
         // From then on, the service trims again.
         if begun.elapsed() >= length {
-            bail!(
-                "the pause of {} is over, and a trim is still under way; pause for longer",
-                humantime::format_duration(length)
-            );
+            is_over = true;
+            break;
         }
         if begun.elapsed() > TIMEOUT {
             bail!(
@@ -83,11 +82,18 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<Strin
         }
     }
     let left = Pause::left(&Pauses::of(run).read(), of_it);
+    // What runs after its end is not counted as under way.
+    if is_over || left.is_zero() {
+        bail!(
+            "the pause of {} was over before the last trim had ended; pause for longer",
+            humantime::format_duration(length)
+        );
+    }
     let named = of_it.first().map(PathBuf::as_path);
     Ok(format!(
         "{}: no trim is under way, and none starts for {}; {} ends that",
         named.map_or("all file systems".into(), Path::to_string_lossy),
-        in_seconds(left.max(length)),
+        in_seconds(left),
         resumption(named)
     ))
 }

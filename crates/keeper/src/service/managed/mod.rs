@@ -74,6 +74,9 @@ impl OffReason {
     }
 }
 
+/// How long after a refusal FITRIM is not called again while the storage is the same.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(60);
+
 /// The examination of a file system's storage, which may still run.
 pub(super) type Examination = SingleCall<Result<Storage, StackError>>;
 
@@ -95,6 +98,8 @@ pub(super) struct ManagedFileSystem {
     is_frozen: bool,
     /// Until when it is paused.
     paused: Duration,
+    /// When a trim was last refused because discards are not supported.
+    refused: Duration,
     /// The directory of a btrfs in sysfs.
     btrfs: Option<PathBuf>,
     storage: Storage,
@@ -151,6 +156,7 @@ impl ManagedFileSystem {
             removable: None,
             is_frozen: false,
             paused: Duration::ZERO,
+            refused: Duration::ZERO,
             btrfs: btrfs_directory(&context.machine.sysfs(), &found),
             found,
             examination: SingleCall::default(),
@@ -200,11 +206,18 @@ impl ManagedFileSystem {
         self.start(now);
     }
 
-    /// Applies another examination of its storage; one with the same result changes nothing, unless the check of FITRIM had
-    /// failed. Returns true if it is treated otherwise than before.
+    /// Applies another examination of its storage. One with the same result changes nothing, unless FITRIM was refused a while ago.
+    /// Returns true if the service treats it differently now.
     pub fn apply_storage(&mut self, storage: Storage, config: &Config, now: Duration) -> bool {
-        let failed_check = matches!(self.work, Work::Off(OffReason::Check(_)));
-        if storage == self.storage && !failed_check {
+        let was_refused = match &self.work {
+            Work::Off(OffReason::Check(_)) => true,
+            // It was trimmed before, and not refused just now.
+            Work::Off(OffReason::Excluded(Exclusion::Unsupported)) => {
+                self.trimmed() > Bytes::ZERO && now > self.refused + REFUSAL_PAUSE
+            }
+            _ => false,
+        };
+        if storage == self.storage && !was_refused {
             return false;
         }
         let before = self.off().map(|reason| chain(reason));
@@ -406,8 +419,8 @@ impl ManagedFileSystem {
         self.storage.stack.layers.is_empty()
     }
 
-    /// Returns whether it is off because its storage takes no discards, which may change: a volume loses its snapshot, or a
-    /// limit in sysfs is raised.
+    /// Returns whether it is off because its storage takes no discards or FITRIM failed. That may change, as when a volume loses its
+    /// snapshot.
     pub fn is_blocked(&self) -> bool {
         match &self.work {
             Work::Off(OffReason::Excluded(reason)) => {

@@ -81,6 +81,8 @@ pub(in crate::service) enum RunOutcome {
     Failed(RunError),
     /// The file system doesn't support discards; it is no longer managed.
     Unsupported(RunError),
+    /// The file system is read-only by now. If an error made it so, nothing else says that its mount has changed.
+    ReadOnly,
     /// It succeeded after a failure.
     Recovered,
     /// It succeeds or fails as before: there is nothing to log.
@@ -233,12 +235,17 @@ impl ManagedFileSystem {
                 let (is_unread, is_pending) = (self.lacks_free_space(), self.pending().next().is_some());
                 // What failed works again, or nothing is left that could fail.
                 let is_over = |failure: &mut Failure| {
-                    has_trimmed || (!is_unread && failure.ends_without_a_trim(is_pending))
+                    (has_trimmed && failure.step == Step::Trim)
+                        || (!is_unread && failure.ends_without_a_trim(is_pending))
                 };
                 self.failure.take_if(is_over).map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
             // Nothing failed: somebody needs the file system for something else, or it is gone.
-            Err(RunError::Trim(error)) if error.is_no_failure() || self.was_remounted(&error) => {
+            Err(RunError::Trim(error)) if self.is_read_only(&error) => {
+                self.held = now + GIVE_WAY;
+                RunOutcome::ReadOnly
+            }
+            Err(RunError::Trim(error)) if error.is_no_failure() => {
                 self.held = now + GIVE_WAY;
                 self.is_frozen = matches!(error, TrimError::Frozen { .. });
                 RunOutcome::Unchanged
@@ -248,6 +255,8 @@ impl ManagedFileSystem {
                 if let Work::On { driver, .. } = &self.work {
                     self.statistics.add(driver.totals());
                 }
+                self.learned = self.learned();
+                self.refused = now;
                 self.work = Work::Off(Exclusion::Unsupported.into());
                 RunOutcome::Unsupported(error)
             }
@@ -262,8 +271,8 @@ impl ManagedFileSystem {
         }
     }
 
-    /// Returns whether a trim failed because the file system was remounted read-only, which the service is about to see.
-    fn was_remounted(&self, error: &TrimError) -> bool {
+    /// Returns whether a trim failed because the file system is read-only by now.
+    fn is_read_only(&self, error: &TrimError) -> bool {
         let TrimError::Trim { source, .. } = error else { return false };
         source.raw_os_error() == Some(Errno::ROFS.raw_os_error())
             && rustix::fs::statvfs(&self.found.mount.target)

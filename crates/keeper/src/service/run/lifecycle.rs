@@ -27,6 +27,8 @@ use crate::service::timeout::{LAST_TIMEOUT, NoAnswer, SingleCall, within};
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// How often the storage of file systems that take no discards is examined again.
 pub(super) const BLOCKED_INTERVAL: Duration = Duration::from_secs(600);
+/// The same, after one did not answer.
+const ANSWER_INTERVAL: Duration = Duration::from_secs(10);
 /// How long after an unmount or a seal the last free events may arrive.
 const LAST_EVENTS: Duration = Duration::from_millis(15);
 
@@ -173,14 +175,21 @@ impl Service {
                 let mut examination = std::mem::take(&mut managed.examination);
                 let examined = self.examination_of(&managed.found, &mut examination);
                 managed.examination = examination;
-                if let Ok(Ok(storage)) = examined
-                    && managed.apply_storage(storage, &self.config, now)
-                {
-                    self.manage(managed, None, false, now);
-                    continue;
+                match examined {
+                    Ok(Ok(storage)) => {
+                        if managed.apply_storage(storage, &self.config, now) {
+                            self.manage(managed, None, false, now);
+                            continue;
+                        }
+                    }
+                    Ok(Err(_)) | Err(NoAnswer) => self.examine_at = now + ANSWER_INTERVAL,
                 }
             }
             self.file_systems.push(managed);
+        }
+        // One whose drive does not answer now is examined again with the mounts.
+        if self.mount_retry.is_none() && self.file_systems.iter().any(ManagedFileSystem::is_unknown) {
+            self.schedule_retry();
         }
     }
 

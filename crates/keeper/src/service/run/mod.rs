@@ -327,6 +327,7 @@ impl Service {
             }
             match outcome {
                 RunOutcome::Unchanged => {}
+                RunOutcome::ReadOnly => self.schedule_retry(),
                 RunOutcome::Recovered => {
                     self.log.info(LogEvent::DiscardRecovered, "discards succeed again", &[("mount", &mount)]);
                 }
@@ -340,7 +341,7 @@ impl Service {
                     if let Ok(frees) = &mut self.frees {
                         _ = frees.leave_out(&managed.found.mount);
                     }
-                    // Finds out why, and what has to change before it is managed again.
+                    // The doctor names the layer that blocks discards.
                     self.examine_at = now;
                 }
             }
