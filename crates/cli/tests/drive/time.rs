@@ -22,7 +22,7 @@ fn nearly(due: Duration) -> Duration {
 fn work(drive: &Drive) -> DriveCounters {
     let device = open_direct(drive.device());
     let mut numbers = Numbers(3);
-    for _ in 0..8_000 {
+    for _ in 0..16_000 {
         let at = numbers.below(SPACE / 4096) * 4096;
         match numbers.below(8) {
             0 => discard(&device, at, 64 << 10),
