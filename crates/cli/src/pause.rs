@@ -65,13 +65,14 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<Strin
     Pauses::of(run).set(of_it, length).context("cannot pause; run this as root")?;
     let begun = Instant::now();
     let mut running = RunningTrims::of(run);
-    let mut is_over = false;
-    while running.end(mounts.as_deref()) + tell_service(run)? > 0 {
+    let is_over = loop {
+        if running.end(mounts.as_deref()) + tell_service(run)? == 0 {
+            break false;
+        }
         thread::sleep(POLL_INTERVAL);
         // From then on, the service trims again.
         if begun.elapsed() >= length {
-            is_over = true;
-            break;
+            break true;
         }
         if begun.elapsed() > TIMEOUT {
             bail!(
@@ -80,9 +81,9 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<Strin
                 TIMEOUT.as_secs()
             );
         }
-    }
+    };
     let left = Pause::left(&Pauses::of(run).read(), of_it);
-    // What runs after its end is not counted as under way.
+    // Trims that run after its end are not counted.
     if is_over || left.is_zero() {
         bail!(
             "the pause of {} was over before the last trim had ended; pause for longer",

@@ -167,7 +167,7 @@ fn a_full_cache_without_valid_data_is_erased_and_used_again() {
 
 #[test]
 fn a_dynamic_cache_has_three_erased_blocks_for_each_of_its_own() {
-    // A new drive has 164 erased blocks, of which garbage collection needs 3.
+    // A new drive has 164 erased blocks. Garbage collection needs 3 of them.
     for (most, holds) in [(5, 5), (40, 40)] {
         let mut drive = Drive::new(&profile(0, most));
         assert_eq!(drive.knee(0..45), holds);

@@ -62,7 +62,7 @@ fn blocks_that_are_bad_from_the_start_are_missing_from_the_spare() {
         (spare, amplification(&mut device, |device| write_at_random(device, 8 * PAGES)))
     };
     let [(all, least), (some, most)] = [0.0, 12.0 / 295.0].map(amplified);
-    // The data take 256 of 295 blocks, of which 12 are bad.
+    // The data take 256 of 295 blocks. 12 blocks are bad.
     assert!((all - (1.0 - 256.0 / 295.0)).abs() < 1e-9 && (some - (1.0 - 256.0 / 283.0)).abs() < 1e-9);
     for (spare, waf) in [(all, least), (some, most)] {
         let closed = theory::greedy(spare, PAGES_PER_BLOCK as u32);

@@ -123,7 +123,7 @@ impl MountedTrimmer {
 
     /// Returns whether a call of FITRIM, which was killed, still waits for the thaw of the file system and keeps it in use.
     pub fn waits_for_thaw(&self) -> bool {
-        // Whoever holds the lock trims.
+        // A trim under way holds the lock.
         let waiting = self.waiting.try_lock();
         waiting.is_ok_and(|waiting| waiting.as_ref().is_some_and(|waiting| !has_closed(waiting)))
     }

@@ -31,6 +31,12 @@ fn long_number(column: &'static str, text: &[u8]) -> Result<u64, RowError> {
     value.ok_or_else(|| unknown(column, text, "is no number, or too large a one"))
 }
 
+/// Returns the number that hexadecimal digits are; nothing for a sign, another byte or too many digits.
+pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'))?;
+    u64::from_str_radix(text, 16).ok()
+}
+
 /// `value` units of which each is `unit` large.
 pub(crate) fn scaled(column: &'static str, value: u64, unit: u64) -> Result<u64, RowError> {
     value.checked_mul(unit).ok_or_else(|| unknown(column, value.to_string().as_bytes(), "is too large"))

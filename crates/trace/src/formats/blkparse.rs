@@ -26,7 +26,7 @@ pub(super) const OTHER_COMMANDS: &str = "commands that are no reads, writes, dis
 /// The name under which steps that are no events are counted.
 pub(super) const OTHER_STEPS: &str = "other steps and messages";
 
-/// What the letters of blktrace do not tell apart.
+/// The operations that the letters of blktrace do not tell apart.
 pub(crate) const GAP: &str = "blktrace reports secure erases as discards, and write-zeroes as writes";
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub(crate) enum Entry {
     Step(Step),
     /// A remap from the device of the line.
     Partition(Remap, DeviceIndex),
-    /// A remap from another device to that of the line.
+    /// A remap from another device to the line's device.
     Remap(Remap, Number),
     /// Nothing; the name under which it is counted.
     Skip(&'static str),

@@ -14,7 +14,7 @@ use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
 use crate::scan::{Cursor, fields};
-use crate::text::{scaled, unknown};
+use crate::text::{hexadecimal, scaled, unknown};
 
 #[derive(Clone, Default)]
 pub(crate) struct CloudPhysics {
@@ -45,12 +45,8 @@ fn kind_of(text: &[u8]) -> Option<EventKind> {
 /// Returns the SCSI opcode that one or two hexadecimal digits are.
 #[inline]
 fn opcode_of(text: &[u8]) -> Option<u16> {
-    if !matches!(text.len(), 1 | 2) {
-        return None;
-    }
-    let digit = |digit: &u8| char::from(*digit).to_digit(16);
-    let opcode = text.iter().try_fold(0, |opcode, byte| Some(opcode << 4 | digit(byte)?))?;
-    u16::try_from(opcode).ok()
+    let digits = Some(text).filter(|text| text.len() <= 2)?;
+    u16::try_from(hexadecimal(digits)?).ok()
 }
 
 impl Parse for CloudPhysics {

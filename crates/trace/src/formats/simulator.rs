@@ -11,7 +11,7 @@ use crate::error::RowError;
 use crate::parse::{Notes, Parse, Parsed};
 use crate::rows::Row;
 use crate::scan::{Cursor, Field, Words};
-use crate::text::{milliseconds, scaled, unknown};
+use crate::text::{hexadecimal, milliseconds, scaled, unknown};
 
 /// The highest flags that DiskSim has.
 const MOST_FLAGS: u64 = 0xffff;
@@ -39,14 +39,7 @@ impl Simulator {
             (Self::MqSim, _) => Err(unknown("flag", flag, "is neither 0 nor 1")),
             (Self::DiskSim, _) => {
                 let digits = flag.strip_prefix(b"0x").unwrap_or(flag);
-                // Not a sign.
-                let digits = if digits.iter().all(u8::is_ascii_hexdigit) {
-                    std::str::from_utf8(digits).ok()
-                } else {
-                    None
-                };
-                let flags = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-                let flags = flags.filter(|flags| *flags <= MOST_FLAGS);
+                let flags = hexadecimal(digits).filter(|flags| *flags <= MOST_FLAGS);
                 Ok(flags.ok_or_else(|| unknown("flag", flag, "is no hexadecimal number"))? & 1 > 0)
             }
         }

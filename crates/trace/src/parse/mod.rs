@@ -33,8 +33,8 @@ pub(crate) trait Parse: Send + 'static {
         None
     }
 
-    /// Returns a parser of other lines of the text, after the lines of its begin were parsed; none if lines have to be parsed
-    /// one after the other.
+    /// Returns a parser of other lines of the text, after its first lines were parsed. Returns nothing if lines have to be
+    /// parsed one after the other.
     fn fork(&self) -> Option<Self>
     where
         Self: Sized,

@@ -35,7 +35,7 @@ impl<C> Block<C> {
 
 /// The end of the parsed lines.
 enum End {
-    /// That of the piece: the next parser has the next one.
+    /// The end of the piece: the next parser has the next one.
     Piece,
     Text,
     /// The next line can't be parsed.
@@ -73,7 +73,7 @@ struct Parser<P: Parse> {
     channels: Channels<P::Content>,
 }
 
-/// What goes into a parser and comes out of it.
+/// The channels into a parser and out of it.
 struct Channels<C> {
     pieces: Receiver<io::Result<Option<Piece>>>,
     /// Pieces that were parsed.
@@ -83,7 +83,7 @@ struct Channels<C> {
     used: Receiver<Vec<Parsed<C>>>,
 }
 
-/// What the parser of the first piece gives to another one.
+/// The state that the parser of the first piece gives to another one.
 type Fork<P> = (P, Notes);
 
 impl<P: Parse> Parser<P> {

@@ -32,7 +32,7 @@ fn trace_cmd_report_is_read() {
          \u{20}         <idle>-0     [001]   100.000500: block_rq_complete:    8,0 WS () 8 + 8 [0]\n",
     )
     .unwrap();
-    // The end of the first may be that of a lost request.
+    // The first completion may belong to a lost request.
     assert_eq!(brief(&trace), [(0, Write, 0, 4096, None), (300_000, Write, 4096, 4096, Some(100_000))]);
     assert_eq!(trace.header.lost, 4);
 }

@@ -207,7 +207,7 @@ impl ManagedFileSystem {
     }
 
     /// Applies another examination of its storage. One with the same result changes nothing, unless FITRIM was refused a while ago.
-    /// Returns true if the service treats it differently now.
+    /// Returns true if the reason why it is off has changed.
     pub fn apply_storage(&mut self, storage: Storage, config: &Config, now: Duration) -> bool {
         let was_refused = match &self.work {
             Work::Off(OffReason::Check(_)) => true,
@@ -220,15 +220,14 @@ impl ManagedFileSystem {
         if storage == self.storage && !was_refused {
             return false;
         }
-        let before = self.off().map(|reason| chain(reason));
-        let sysfs = self.context.machine.sysfs();
+        let reason = |managed: &Self| managed.off().map(|reason| chain(reason));
+        let before = reason(self);
         self.settings = config.settings(&self.found.targets, storage.disk().as_deref());
-        self.drive = storage.drive(&sysfs);
+        self.drive = storage.drive(&self.context.machine.sysfs());
         self.storage = storage;
-        self.btrfs = btrfs_directory(&sysfs, &self.found);
         self.removable = Removable::of(&self.devices());
         self.start(now);
-        self.off().map(|reason| chain(reason)) != before
+        reason(self) != before
     }
 
     /// Falls back to periodic trims of all free space, because its frees are not reported.
@@ -419,8 +418,8 @@ impl ManagedFileSystem {
         self.storage.stack.layers.is_empty()
     }
 
-    /// Returns whether it is off because its storage takes no discards or FITRIM failed. That may change, as when a volume loses its
-    /// snapshot.
+    /// Returns whether it is off because its storage takes no discards or FITRIM failed. This may change: a volume of LVM takes
+    /// discards again when its thick snapshot is removed.
     pub fn is_blocked(&self) -> bool {
         match &self.work {
             Work::Off(OffReason::Excluded(reason)) => {

@@ -240,11 +240,11 @@ impl ManagedFileSystem {
                 };
                 self.failure.take_if(is_over).map_or(RunOutcome::Unchanged, |_| RunOutcome::Recovered)
             }
-            // Nothing failed: somebody needs the file system for something else, or it is gone.
             Err(RunError::Trim(error)) if self.is_read_only(&error) => {
                 self.held = now + GIVE_WAY;
                 RunOutcome::ReadOnly
             }
+            // Nothing failed: somebody needs the file system for something else, or it is gone.
             Err(RunError::Trim(error)) if error.is_no_failure() => {
                 self.held = now + GIVE_WAY;
                 self.is_frozen = matches!(error, TrimError::Frozen { .. });

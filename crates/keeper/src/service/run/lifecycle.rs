@@ -158,7 +158,7 @@ impl Service {
         })
     }
 
-    /// Returns when [`Self::examine_blocked`] is due; none if it has nothing to do.
+    /// Returns when [`Self::examine_blocked`] is due, or nothing if no file system is blocked.
     pub(super) fn next_examination(&self) -> Option<Duration> {
         self.file_systems.iter().any(ManagedFileSystem::is_blocked).then_some(self.examine_at)
     }
