@@ -7,8 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use trimtab_core::shell::quoted;
-use trimtab_keeper::pause::{Pause, Pauses, in_seconds};
+use trimtab_keeper::pause::{Pause, Pauses, in_seconds, resumption};
 use trimtab_keeper::service::control::{Control, ControlError, RUN};
 use trimtab_keeper::trim::{RunningTrims, mount_from};
 use trimtab_linux::PROCFS;
@@ -99,11 +98,6 @@ pub fn pause(run: &Path, mount: Option<&Path>, length: Duration) -> Result<Strin
     ))
 }
 
-/// Returns the command that ends the pause of the file system at `mount`, or of all.
-fn resumption(mount: Option<&Path>) -> String {
-    mount.map_or("trimtab resume".to_owned(), |mount| format!("trimtab resume {}", quoted(mount.display())))
-}
-
 pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
     // A file system that was unmounted meanwhile is named by its path.
     let named = |name: &Path| mount_points(name).or_else(|_| canonical(name).map(|path| vec![path]));
@@ -113,7 +107,7 @@ pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
     if !was_paused {
         let name = mounts.first().map_or("all file systems".to_owned(), |mount| mount.display().to_string());
         let others = Pauses::of(&args.run).read();
-        let others: Vec<_> = others.iter().map(|pause| resumption(pause.mount())).collect();
+        let others: Vec<_> = others.iter().map(Pause::resumption).collect();
         let hint = if others.is_empty() {
             String::new()
         } else {
@@ -127,11 +121,7 @@ pub fn resume(args: ResumeArgs) -> Result<ExitCode> {
 /// Fails if the trims of the file system with these mount points are paused.
 pub fn check(run: &Path, mounts: &[PathBuf]) -> Result<()> {
     if let Some(pause) = Pause::longest(&Pauses::of(run).read(), mounts) {
-        bail!(
-            "trims are paused for another {}; {} ends that",
-            in_seconds(pause.rest()),
-            resumption(pause.mount())
-        );
+        bail!("trims are paused for another {}; {} ends that", in_seconds(pause.rest()), pause.resumption());
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use trimtab_core::shell::quoted;
 use trimtab_linux::file::{Output, OutputError, read_regular};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -134,6 +135,11 @@ impl Pause {
         Duration::from_secs(self.until_s).saturating_sub(since_boot())
     }
 
+    /// Returns the command that ends it.
+    pub fn resumption(&self) -> String {
+        resumption(self.mount())
+    }
+
     /// Returns true if it is for the file system with these mount points, or if both mean all file systems.
     fn is_of(&self, mounts: &[PathBuf]) -> bool {
         self.mounts.is_empty() && mounts.is_empty() || self.mounts.iter().any(|mount| mounts.contains(mount))
@@ -149,6 +155,11 @@ impl Pause {
     pub fn left(pauses: &[Self], targets: &[PathBuf]) -> Duration {
         Self::longest(pauses, targets).map_or(Duration::ZERO, Self::rest)
     }
+}
+
+/// Returns the command that ends the pause of the file system at `mount`, or of all.
+pub fn resumption(mount: Option<&Path>) -> String {
+    mount.map_or("trimtab resume".to_owned(), |mount| format!("trimtab resume {}", quoted(mount.display())))
 }
 
 /// Returns the text for a time, in whole seconds.

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use trimtab_core::Bytes;
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
 
@@ -48,6 +49,13 @@ fn summary(document: &StatusDocument) -> (&'static str, String) {
         return (YELLOW, format!("On {}, trims are later than max_age.", names(&mut late)));
     }
     if document.file_systems.iter().any(is_trimmed) {
+        let mut blocked = of(State::Off).filter(|fs| fs.unmanaged.as_deref() == Some("blocked")).peekable();
+        if blocked.peek().is_some() {
+            return (
+                YELLOW,
+                format!("No trim is late, but discards of {} are blocked.", names(&mut blocked)),
+            );
+        }
         return (GREEN, "No trim is late.".to_owned());
     }
     if of(State::Steered).next().is_some() {
@@ -86,7 +94,13 @@ fn table(document: &StatusDocument) -> Table {
             State::Failing => Cell::toned(fs.state.name(), Tone::Worse),
             state => Cell::plain(state.name()),
         }),
-        column("pending", &if_trimmed(|fs| Some(bytes(fs.pending.0 as f64)))),
+        column(
+            "pending",
+            &if_trimmed(|fs| match fs.pending {
+                Bytes::ZERO if fs.unread => Some("unread".to_owned()),
+                pending => Some(bytes(pending.0 as f64)),
+            }),
+        ),
         column("oldest", &|fs| match fs.oldest_s {
             Some(age) if is_late(fs) => Cell::toned(span(age), Tone::Worse),
             Some(age) => Cell::plain(span(age)),
@@ -135,7 +149,6 @@ fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::Bytes;
     use trimtab_core::document::STATUS_SCHEMA;
 
     use super::*;
@@ -149,6 +162,7 @@ mod tests {
             state,
             reason: None,
             unmanaged: None,
+            unread: false,
             pending: Bytes(3 << 29),
             pending_extents: 7,
             oldest_s: Some(720.0),
@@ -224,6 +238,11 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
         let shown = text(&document(vec![steered]), false);
         assert!(shown.starts_with("The file systems discard by themselves and are steered.\n"), "{shown}");
         assert!(shown.ends_with("- /own is steered: discard/iops_limit = 5.\n"), "{shown}");
+        let blocked = FileSystemStatus { unmanaged: Some("blocked".to_owned()), ..fs("/raid", State::Off) };
+        let unread = FileSystemStatus { unread: true, pending: Bytes::ZERO, ..fs("/", State::Waiting) };
+        let shown = text(&document(vec![unread, blocked]), false);
+        assert!(shown.starts_with("No trim is late, but discards of /raid are blocked.\n"), "{shown}");
+        assert!(shown.contains("waiting  unread "), "{shown}");
         assert_eq!(text(&document(Vec::new()), false), "No file system is managed.\n");
     }
 }

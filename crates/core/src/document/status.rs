@@ -85,6 +85,9 @@ pub struct FileSystemStatus {
     /// The kind of the reason why it is off, such as `blocked` or `configured`; none if it is not off.
     #[serde(default)]
     pub unmanaged: Option<String>,
+    /// Whether its free space has not been read yet, so that more may be pending.
+    #[serde(default)]
+    pub unread: bool,
     /// Pending bytes: free and maybe not discarded yet.
     pub pending: Bytes,
     /// The number of pending extents.

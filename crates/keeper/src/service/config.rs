@@ -143,7 +143,7 @@ const MAX_TIME: Duration = Duration::from_secs(3653 * DAY);
 
 /// The settings of some file systems. Missing fields fall back to `[defaults]`, then to built-in defaults.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of settings")]
 struct Rules {
     #[serde(default, deserialize_with = "parsed")]
     policy: Option<ServicePolicy>,
@@ -163,14 +163,14 @@ struct Rules {
 
 /// The settings of a drive.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table with a profile")]
 struct DriveRules {
     profile: String,
 }
 
 /// The metrics port.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table with an address")]
 struct Metrics {
     #[serde(default, deserialize_with = "loopback")]
     address: Option<SocketAddr>,
@@ -178,7 +178,7 @@ struct Metrics {
 
 /// The defaults of the program `fstrim` for its options that util-linux's lacks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of settings")]
 pub struct FstrimRules {
     /// Slow down while others use the drive.
     #[serde(default)]
@@ -189,7 +189,7 @@ pub struct FstrimRules {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "tables of settings")]
 struct Document {
     #[serde(default)]
     fstrim: FstrimRules,
@@ -379,16 +379,24 @@ fn load(name: &str) -> Result<Profile, ProfileError> {
     Profile::parse(&text, name)
 }
 
+/// Returns a text, or any other value as it would be written, for a message that refuses it.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(match toml::Value::deserialize(deserializer)? {
+        toml::Value::String(text) => text,
+        other => other.to_string(),
+    })
+}
+
 fn parsed<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
     D: Deserializer<'de>,
 {
-    String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
+    text(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
 fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
+    let text = text(deserializer)?;
     match humantime::parse_duration(&text) {
         Ok(span) if !span.is_zero() && span <= MAX_TIME => Ok(Some(span)),
         _ => Err(de::Error::custom(format!(
@@ -398,7 +406,7 @@ fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, 
 }
 
 fn span_or_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
+    let text = text(deserializer)?;
     match humantime::parse_duration(&text) {
         Ok(span) if span <= MAX_TIME => Ok(Some(span)),
         _ => Err(de::Error::custom(format!(
@@ -417,7 +425,7 @@ fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::E
 }
 
 fn loopback<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
-    let text = String::deserialize(deserializer)?;
+    let text = text(deserializer)?;
     let address: SocketAddr = text.parse().map_err(|_| {
         de::Error::custom(format!("{text:?} is not an IP address with a port, such as 127.0.0.1:9718"))
     })?;

@@ -144,6 +144,7 @@ pub(super) fn unmanaged(
         state: State::Off,
         reason: Some(reason),
         unmanaged: Some(kind.to_owned()),
+        unread: false,
         pending: Bytes::ZERO,
         pending_extents: 0,
         oldest_s: None,

@@ -243,13 +243,13 @@ impl fmt::Display for Explanation {
             write!(f, "; discarding all of it would take the drive {cost} and save it {gain} of copying")?;
         }
         let source = match learned.trims {
-            0 => "the profile says".to_owned(),
-            1 => "1 trim showed".to_owned(),
-            trims => format!("{trims} trims showed"),
+            0 => "by the profile".to_owned(),
+            1 => "by the profile and 1 trim".to_owned(),
+            trims => format!("by the profile and {trims} trims"),
         };
         write!(
             f,
-            "; {source} {} for a command and {} for a GiB",
+            "; {source}, a command takes {} and a GiB {}",
             rounded(learned.command),
             rounded(learned.per_gib)
         )

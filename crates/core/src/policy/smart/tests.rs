@@ -336,9 +336,12 @@ fn explanation_names_the_reason_with_figures() {
     assert_eq!((explained.why, explained.extents, explained.idle), (Why::CommandsTooLong, 1, None));
     assert!(explained.gain > explained.cost, "{explained:?}");
     let text = explained.to_string();
-    for part in
-        ["512 MiB pending in 1 extent,", "others use the drive", "latency goal of 1 ms", "for a command"]
-    {
+    for part in [
+        "512 MiB pending in 1 extent,",
+        "others use the drive",
+        "latency goal of 1 ms",
+        "by the profile, a command takes",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains(". ") && !text.contains('\n'), "one sentence: {text}");

@@ -82,6 +82,16 @@ fn errors_are_one_line_with_the_field() {
             "[defaults]\nmax_age = \"11y\"",
             "t: defaults.max_age: \"11y\" is not a time above 0 and up to ten years",
         ),
+        (
+            "[defaults]\nmax_age = 3600",
+            "t: defaults.max_age: \"3600\" is not a time above 0 and up to ten years",
+        ),
+        ("[defaults]\npolicy = 3", "t: defaults.policy: \"3\" is not a policy of the service"),
+        (
+            "[mount]\n\"/home\" = \"smart\"",
+            "t: mount./home: invalid type: string \"smart\", expected a table of settings",
+        ),
+        ("defaults = 3", "t: defaults: invalid type: integer `3`, expected a table of settings"),
         ("[defaults]\nmax_latency_added = \"18446744073709551615s\"", "t: defaults.max_latency_added: "),
         ("[defaults]\npolicy = \"batched:18446744073709551615s\"", "t: defaults.policy: "),
         ("[defaults]\nmax_busy_share = 1.5", "t: defaults.max_busy_share: 1.5 is not a share of the time"),

@@ -40,6 +40,7 @@ impl ManagedFileSystem {
             state,
             reason,
             unmanaged,
+            unread: driver.is_some() && self.unread().is_some(),
             pending: pending.map_or(Bytes::ZERO, |pending| pending.len()),
             pending_extents: pending.map_or(0, |pending| pending.iter().count() as u64),
             oldest_s: pending
@@ -80,7 +81,10 @@ impl ManagedFileSystem {
         }
         if self.is_paused(now) {
             let left = in_seconds(self.paused - now);
-            return (State::Waiting, Some(format!("paused for another {left} (trimtab resume)")));
+            return (
+                State::Waiting,
+                Some(format!("paused for another {left}; {} ends that", self.resumption)),
+            );
         }
         if self.is_frozen {
             return (State::Waiting, Some("frozen (fsfreeze, or a snapshot below it)".to_owned()));

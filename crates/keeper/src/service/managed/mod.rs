@@ -98,6 +98,8 @@ pub(super) struct ManagedFileSystem {
     is_frozen: bool,
     /// Until when it is paused.
     paused: Duration,
+    /// The command that ends that pause.
+    resumption: String,
     /// When a trim was last refused because discards are not supported.
     refused: Duration,
     /// The directory of a btrfs in sysfs.
@@ -156,6 +158,7 @@ impl ManagedFileSystem {
             removable: None,
             is_frozen: false,
             paused: Duration::ZERO,
+            resumption: String::new(),
             refused: Duration::ZERO,
             btrfs: btrfs_directory(&context.machine.sysfs(), &found),
             found,
@@ -465,9 +468,11 @@ impl ManagedFileSystem {
         matches!(&self.work, Work::On { driver, .. } if driver.trimmer().is_late())
     }
 
-    /// Neither trims nor queries it before `until`, and ends the trims that are under way if that is later than `now`.
-    pub fn pause(&mut self, until: Duration, now: Duration) {
+    /// Neither trims nor queries it before `until`, and ends the trims that are under way if that is later than `now`; the command
+    /// `resumption` ends the pause.
+    pub fn pause(&mut self, until: Duration, now: Duration, resumption: String) {
         self.paused = until;
+        self.resumption = resumption;
         if self.is_paused(now) {
             self.end_trim();
         }

@@ -15,6 +15,7 @@ fn fs(mount: &str, state: State) -> FileSystemStatus {
         state,
         reason: None,
         unmanaged: None,
+        unread: false,
         pending: Bytes(4096),
         pending_extents: 1,
         oldest_s: Some(1.5),

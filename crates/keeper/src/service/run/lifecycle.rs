@@ -211,8 +211,9 @@ impl Service {
     pub(super) fn apply_pauses(&self, file_systems: &mut [ManagedFileSystem], now: Duration) {
         let pauses = Pauses::of(&self.context.run).read();
         for managed in file_systems {
-            let left = Pause::left(&pauses, &managed.found.targets);
-            managed.pause(now + self.scaled(left), now);
+            let pause = Pause::longest(&pauses, &managed.found.targets);
+            let left = pause.map_or(Duration::ZERO, Pause::rest);
+            managed.pause(now + self.scaled(left), now, pause.map(Pause::resumption).unwrap_or_default());
         }
     }
 
