@@ -13,6 +13,15 @@ pub struct Outputs {
     page: Option<Output>,
 }
 
+/// Opens the file to write. Fails if there is one and it is not to be replaced.
+pub fn new_output(output: &Path, overwrite: bool) -> Result<Output> {
+    let file = Output::open(output)?;
+    if file.exists()? && !overwrite {
+        bail!("{} exists; --overwrite replaces it", output.display());
+    }
+    Ok(file)
+}
+
 fn page_in(directory: &Path) -> PathBuf {
     directory.join("index.html")
 }

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use trimtab_linux::file::{Output, create_directory};
+use trimtab_linux::file::create_directory;
 use trimtab_report::bench::Comparison;
-use trimtab_report::{Document, latency_png, page};
+use trimtab_report::{Document, latency_png};
 use trimtab_trace::{Format, TraceFile};
+
+use crate::outputs::new_output;
 
 /// Makes tables and HTML pages again from result files
 ///
@@ -27,6 +29,9 @@ pub struct Args {
     /// image; needs a font on this machine
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
+    /// Replace an earlier page or image
+    #[arg(long)]
+    overwrite: bool,
     /// Print the tables' figures and the advice as JSON: an array with one entry a file
     #[arg(long)]
     json: bool,
@@ -40,10 +45,16 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let comparison = Comparison::of(benches).map(|comparison| comparison.from_files(files));
     let image =
         args.png.as_ref().map(|_| latency_png(&documents)).transpose().context("cannot make --png")?;
-    let page =
-        args.html.as_deref().map(|path| write_page(path, &documents, comparison.as_ref())).transpose()?;
-    if let (Some(path), Some(image)) = (&args.png, image) {
-        Output::open(path)?.replace(&image)?;
+    let page = args.html.as_deref().map(page_file).transpose()?;
+    let open = |path: &PathBuf| new_output(path, args.overwrite);
+    let outputs = (page.as_ref().map(open).transpose()?, args.png.as_ref().map(open).transpose()?);
+    if let Some(output) = outputs.0 {
+        let beside = comparison.as_ref().map(Comparison::section);
+        let sections = beside.into_iter().chain(documents.iter().flat_map(Document::sections));
+        output.replace(trimtab_report::page(&sections.collect::<Vec<_>>()).as_bytes())?;
+    }
+    if let (Some(output), Some(image)) = (outputs.1, image) {
+        output.replace(&image)?;
     }
     let mut text = if args.json {
         let figures: Vec<_> = documents.iter().map(Document::figures).collect();
@@ -92,20 +103,15 @@ fn titled(files: &[PathBuf], texts: &[String]) -> String {
     pairs.map(|(file, text)| format!("{}\n{text}", file.display())).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes the page and returns its path.
-fn write_page(path: &Path, documents: &[Document], comparison: Option<&Comparison>) -> Result<PathBuf> {
+/// Returns the path of the page that `--html` names, below a directory that is made if it is not there.
+fn page_file(path: &Path) -> Result<PathBuf> {
     let is_file = !path.is_dir() && path.extension().is_some_and(|ext| ext == "html" || ext == "htm");
-    let file = if is_file {
-        path.to_owned()
-    } else if path.is_file() {
+    if is_file {
+        return Ok(path.to_owned());
+    }
+    if path.is_file() {
         bail!("{} is a file: name a page that ends in .html, or a directory", path.display());
-    } else {
-        create_directory(path)?;
-        path.join("index.html")
-    };
-    let output = Output::open(&file)?;
-    let beside = comparison.map(Comparison::section);
-    let sections: Vec<_> = beside.into_iter().chain(documents.iter().flat_map(Document::sections)).collect();
-    output.replace(page(&sections).as_bytes())?;
-    Ok(file)
+    }
+    create_directory(path)?;
+    Ok(path.join("index.html"))
 }

@@ -12,12 +12,12 @@ use clap::Subcommand;
 use serde::Serialize;
 use trimtab_core::trace::{Summary, TraceDevice, TraceEvent, TraceHeader};
 use trimtab_core::units::{Bytes, Nanos};
-use trimtab_linux::file::Output;
 use trimtab_linux::tracefs;
 use trimtab_report::printable;
 use trimtab_trace::{Columns, Format, TraceError, TraceReader, TraceWriter, open};
 
 use crate::PROGRAM;
+use crate::outputs::new_output;
 use crate::tallies::{self, Row, counted};
 
 /// Describes traces of block events, and converts them
@@ -214,15 +214,6 @@ fn describe(device: &TraceDevice) -> String {
         text += &format!(", discards of {} to {}", device.discard_granularity, device.discard_max);
     }
     text
-}
-
-/// Opens the file to write, which may only exist if it is to be replaced.
-fn new_output(output: &Path, overwrite: bool) -> Result<Output> {
-    let file = Output::open(output)?;
-    if file.exists()? && !overwrite {
-        bail!("{} exists; --overwrite replaces it", output.display());
-    }
-    Ok(file)
 }
 
 fn convert(input: &Input, output: &Path, overwrite: bool) -> Result<()> {

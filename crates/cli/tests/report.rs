@@ -51,8 +51,13 @@ fn tables_pages_and_figures_come_from_the_file() {
         let output = trimtab(&[&files[0], "--html", dir.path().join(missing).to_str().unwrap()]);
         assert!(String::from_utf8(output.stderr).unwrap().contains("there is no directory"), "{missing}");
     }
-    let page = std::fs::read_to_string(page.join("index.html")).unwrap();
-    assert_eq!(page.matches("<section>").count(), 2);
+    let again = trimtab(&[&files[0], "--html", page.to_str().unwrap()]);
+    let error = String::from_utf8(again.stderr).unwrap();
+    assert!(error.contains("new/index.html exists; --overwrite replaces it"), "{error}");
+    let page = page.join("index.html");
+    assert_eq!(std::fs::read_to_string(&page).unwrap().matches("<section>").count(), 2, "it is kept");
+    stdout(&[&files[0], "--html", page.to_str().unwrap(), "--overwrite"]);
+    assert_eq!(std::fs::read_to_string(&page).unwrap().matches("<section>").count(), 1);
 
     let figures: Value = serde_json::from_str(&stdout(&["--json", &files[0], &files[1]])).unwrap();
     assert!(figures[0]["clock"]["virtual"]["kernel"].is_string(), "{}", figures[0]["clock"]);

@@ -9,7 +9,8 @@ use trimtab_core::units::Nanos;
 use trimtab_report::printable;
 use trimtab_trace::{SynthError, SynthOptions, TraceWriter, synthesise};
 
-use super::{Input, new_output};
+use super::Input;
+use crate::outputs::new_output;
 
 /// The files that the trace's writes are taken for.
 #[derive(clap::Args)]
