@@ -11,14 +11,14 @@ use super::simulation::{Host, Shape, Simulation};
 const BLOCKS: u32 = 1024;
 /// The same with blocks of twice the size.
 const LARGE_BLOCKS: u32 = 512;
-/// SSD-iq's data leave out what was written before this part of a run.
+/// The part of a run that SSD-iq leaves out at its start.
 const SETTLED: f64 = 0.6;
 /// 2 TiB in bytes.
 const TWO_TIB: f64 = 2_199_023_255_552.0;
 
-/// What the Micron 7450 MAX of 800 GB can address, in GiB.
+/// The capacity of the Micron 7450 MAX of 800 GB, in GiB.
 pub(super) const MAX_GIB: f64 = 745.212;
-/// What the drives of 960 GB can address, in GiB.
+/// The capacity of the drives of 960 GB, in GiB.
 pub(super) const PRO_GIB: f64 = 894.253;
 /// Parts of a drive that get all writes.
 pub(super) const PARTS: [f64; 5] = [0.8, 0.6, 0.4, 0.2, 0.1];
@@ -55,14 +55,14 @@ fn greedy(user: f64, flash: f64) -> Shape {
     Shape { user, flash, blocks: BLOCKS, gc: GcPolicy::Greedy }
 }
 
-/// The host on all of the drive for so many rounds, measured once the first part of SSD-iq has passed.
+/// The host on all of the drive for this number of rounds, measured after the part that SSD-iq leaves out.
 fn settled(shape: Shape, host: Host, rounds: f64) -> Simulation {
     Simulation { shape, used: 1.0, host, rounds, skipped: SETTLED }
 }
 
 const UNIFORM: Host = Host::Uniform { pages: 1 };
 
-/// Nominal flash of the drive that can address so many GiB.
+/// Nominal flash of a drive of this capacity, in GiB.
 fn nominal(user: f64) -> f64 {
     (user.log2().ceil()).exp2()
 }

@@ -55,7 +55,7 @@ fn unseparated(measured: &Measured) -> Claim {
     let at = |used| cache(measured, used, 0.04, false);
     claim(
         FDP,
-        "6.3 and Figure 6",
+        "Allison and others, 6.3 and Figure 6",
         "Samsung PM9D3 1.88 TB: amplification of a key-value cache without handles, 4 % of its space for small objects",
     )
     .also(CACHELIB, "Results with and without FDP")
@@ -71,7 +71,7 @@ fn handles(measured: &Measured) -> Claim {
     let at = |used, handles| cache(measured, used, 0.04, handles);
     claim(
         FDP,
-        "6.3 and Figure 6",
+        "Allison and others, 6.3 and Figure 6",
         "Samsung PM9D3 1.88 TB: the same with a handle for small and one for large objects",
     )
     .also(CACHELIB, "Results with and without FDP")
@@ -85,7 +85,7 @@ fn large_share(measured: &Measured) -> Claim {
     let at = |handles| cache(measured, 1.0, 0.64, handles);
     claim(
         FDP,
-        "6.5 and Figure 9",
+        "Allison and others, 6.5 and Figure 9",
         "Samsung PM9D3 1.88 TB: all of the drive, 64 % of the space for small objects: 2.5 with handles, above 3 without",
     )
     .drive("with handles", "", 2.5, &at(true))
@@ -94,17 +94,25 @@ fn large_share(measured: &Measured) -> Claim {
 }
 
 fn random_a(measured: &Measured) -> Claim {
-    claim(WARP, "3.2 and Figure 2", "A drive of 7.68 TB: amplification of random writes of 128 KiB")
-        .drive("drive A", "", 2.0, &[measured.figure("warp a")])
-        .because(&format!("{NO_FLASH}; with 27.6 % of spare the model gives 2.0"))
-        .judged()
+    claim(
+        WARP,
+        "Song and others, 3.2 and Figure 2",
+        "A drive of 7.68 TB: amplification of random writes of 128 KiB",
+    )
+    .drive("drive A", "", 2.0, &[measured.figure("warp a")])
+    .because(&format!("{NO_FLASH}; with 27.6 % of spare the model gives 2.0"))
+    .judged()
 }
 
 fn random_b(measured: &Measured) -> Claim {
-    claim(WARP, "3.2 and Figure 2", "A drive of 3.84 TB: amplification of random writes of 128 KiB")
-        .drive("drive B", "", 3.5, &[measured.figure("warp b")])
-        .because(&format!("{NO_FLASH}; with 14.6 % of spare the model gives 3.5"))
-        .judged()
+    claim(
+        WARP,
+        "Song and others, 3.2 and Figure 2",
+        "A drive of 3.84 TB: amplification of random writes of 128 KiB",
+    )
+    .drive("drive B", "", 3.5, &[measured.figure("warp b")])
+    .because(&format!("{NO_FLASH}; with 14.9 % of spare the model gives 3.5"))
+    .judged()
 }
 
 fn streams(measured: &Measured) -> Claim {
@@ -112,7 +120,7 @@ fn streams(measured: &Measured) -> Claim {
     let spare = measured.figure("streams twofold false");
     claim(
         WARP,
-        "3.2 and Figure 4",
+        "Song and others, 3.2 and Figure 4",
         "A drive of 7.68 TB: one half written in order, the other at random, without handles and with one for each",
     )
     .drive("without handles", "", 2.4, &[mixed])
@@ -130,7 +138,7 @@ fn zns(measured: &Measured) -> Claim {
     let model = |percent| [true, false].map(|turns| measured.figure(&format!("zns {percent} {turns}")));
     let mut draft = claim(
         ZNS,
-        "5.1 and Figure 5",
+        "Bjørling and others, 5.1 and Figure 5",
         "One drive of 2 TiB of flash: speed as a zoned one, 1010 MiB/s, over that as an ordinary one, with four zones of \
          1077 MiB written at once and each discarded before",
     );
@@ -143,7 +151,7 @@ fn zns(measured: &Measured) -> Claim {
 
 fn kangaroo(measured: &Measured) -> Claim {
     let [half, all] = [0.5, 1.0].map(|used| measured.figure(&format!("kangaroo {used}")));
-    claim(KANGAROO, "2.2 and Figure 2", "A drive of 1.9 TB: amplification of random writes of 4 KiB by its use")
+    claim(KANGAROO, "McAllister and others, 2.2 and Figure 2", "A drive of 1.9 TB: amplification of random writes of 4 KiB by its use")
         .drive("half of the drive", "", 1.0, &[half])
         .drive("all of the drive", "", 10.0, &[all])
         .larger("all of the drive over half", "", all, half)
@@ -159,7 +167,7 @@ fn znswap(measured: &Measured) -> Claim {
     let model = |used| [false, true].map(|uneven| measured.figure(&format!("chunks {used} {uneven}")));
     let mut draft = claim(
         ZNSWAP,
-        "3.2 and Figure 6",
+        "Bergman and others, 3.2 and Figure 6",
         "A drive of 1 TB and 7 % over-provisioning: how many times as fast as in a part of it threads that write in order \
          are on a zoned one; each discards the next GiB before it writes it",
     );
@@ -177,7 +185,7 @@ fn znswap(measured: &Measured) -> Claim {
 fn intel_320(measured: &Measured) -> Claim {
     let mut draft = claim(
         INTEL_320_POST,
-        "Figures of throughput by file size",
+        "ssdperformanceblog.com, Intel 320, figures of throughput by file size",
         "Intel 320 160 GB: speed of random writes of 16 KiB in a file, after 2500 s, over that in one of 70 GiB, 40 MiB/s",
     );
     for (gib, speed) in INTEL_320.iter().filter(|(gib, _)| *gib != 70.0) {
@@ -203,7 +211,7 @@ fn fusionio(measured: &Measured) -> Claim {
     let full = measured.figure("fusionio");
     claim(
         FUSIONIO,
-        "Summary of throughput by file size",
+        "ssdperformanceblog.com, FusionIO, summary of throughput by file size",
         "FusionIO 320 GB: speed of random writes in a small file, 500 MiB/s, over that of a full card, 110 to 120 MiB/s",
     )
     .drive("small file over full card", "", 500.0 / 115.0, &[full])
@@ -216,7 +224,7 @@ fn intel_710(measured: &Measured) -> Claim {
     let ratio = (|| Some(all? / part?))();
     claim(
         INTEL_710,
-        "Total Bytes Written & Spare Area",
+        "Shimpi, Total Bytes Written & Spare Area",
         "Intel 710 200 GB, 320 GB of flash: stated endurance with 20 % more spare, 1.5 PB, over that without, 1.0 PB",
     )
     .drive("with 20 % more spare", "", 1.5, &[ratio])

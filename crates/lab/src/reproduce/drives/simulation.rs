@@ -13,13 +13,15 @@ const SEED: u64 = 1;
 const PAGES_PER_BLOCK: u32 = 256;
 /// Ranks of a Zipf distribution whose weights are added one by one.
 const SINGLE_RANKS: u32 = 1000;
+/// Parts of the sum of all weights whose places are found before any draw.
+const SEARCHES: usize = 1 << 16;
 
 /// The shape of a drive. Only the ratio of `user` to `flash` counts, so that both may be in any unit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// What the host can address.
+    /// The capacity that the host can address.
     pub user: f64,
-    /// What data can be in.
+    /// The flash that data can be in.
     pub flash: f64,
     /// The erase blocks of `flash`; reserve and open ones come on top.
     pub blocks: u32,
@@ -27,12 +29,12 @@ pub(super) struct Shape {
     pub gc: GcPolicy,
 }
 
-/// What a host writes, after it has written all that it uses once in order.
+/// The writes of a host, after it has written all that it uses once in order.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Host {
     /// All in order, over and over.
     Sequential,
-    /// Pieces of so many pages, drawn uniformly.
+    /// Pieces of this number of pages, drawn uniformly.
     Uniform { pages: u32 },
     /// Pages of a part of all, which is drawn at random; the others are never written again.
     Part(f64),
@@ -41,7 +43,7 @@ pub(super) enum Host {
     /// Pages by a Zipf distribution, over ranks that are dealt at random. The real drive has `real_pages`; each
     /// page of the model stands for the ranks of a group of those.
     Zipf { exponent: f64, real_pages: f64 },
-    /// So many zones at once, each in order. A zone that is full gives way to one drawn at random.
+    /// Several zones at once, each in order. A zone that is full gives way to one drawn at random.
     Zones {
         /// The zones written at once.
         active: u32,
@@ -190,9 +192,16 @@ fn zipf(used: u32, exponent: f64, real_pages: f64, mut random: SmallRng) -> Box<
     let below: Vec<f64> =
         (1..=used).map(|place| rank_sum(&sums, (f64::from(place) * group).round(), exponent)).collect();
     let all = below.last().copied().unwrap_or_default();
+    // Where the search for a draw begins: the place of each of as many equal parts of the sum.
+    let starts: Vec<usize> = (0..=SEARCHES)
+        .map(|part| below.partition_point(|sum| *sum < all * part as f64 / SEARCHES as f64))
+        .collect();
     Box::new(move |ftl| {
-        let drawn = random.random::<f64>() * all;
-        write(ftl, pages[below.partition_point(|sum| *sum < drawn).min(pages.len() - 1)]);
+        let drawn = random.random::<f64>();
+        let part = (drawn * SEARCHES as f64) as usize;
+        let among = &below[starts[part]..starts[part + 1]];
+        let place = starts[part] + among.partition_point(|sum| *sum < drawn * all);
+        write(ftl, pages[place.min(pages.len() - 1)]);
     })
 }
 

@@ -17,7 +17,7 @@ const BLOCKS: [u32; 2] = [512, 1024];
 /// A drive's speeds, in MiB/s.
 struct Speeds {
     name: &'static str,
-    /// What the host can address, in GiB.
+    /// Its capacity, in GiB.
     user: f64,
     /// The file with its runs, of four threads.
     file: &'static str,
@@ -90,7 +90,7 @@ const DRIVES: [Speeds; 7] = [
 
 /// Why a drive's flash is not known.
 const SPARE: &str = "the document does not state the drive's flash, for which the model takes the next power of two; with a spare of \
-                     14.6 % in place of 12.7 % it amplifies 3.5 times";
+                     14.9 % in place of 12.7 % it amplifies 3.5 times";
 /// Drives that get faster, the less of their data changes.
 const APART: &str = "the drive keeps data that rest apart from those that change; the model's greedy collection does not, its \
                      cost-benefit collection does";
@@ -114,7 +114,7 @@ fn fills(measured: &Measured) -> Claim {
     let published = [1.110, 1.173, 1.279, 1.410, 1.601, 1.890];
     let draft = claim(
         SSD_IQ,
-        "finalop02b/iob-log-mp0op02.csv, pattern uniform",
+        "SSD-iq, finalop02b/iob-log-mp0op02.csv, pattern uniform",
         "Micron 7450 MAX 800 GB: amplification of random writes by how much of the drive is used",
     );
     let draft = FILLS.iter().zip(published).fold(draft, |draft, (gib, published)| {
@@ -128,7 +128,7 @@ fn fill_speeds(measured: &Measured) -> Claim {
     let least = format!("fill {}", FILLS[0]);
     let draft = claim(
         SSD_IQ,
-        "finalop02b/iob-stats-id0-m0op02.csv to id3, pattern uniform",
+        "SSD-iq, finalop02b/iob-stats-id0-m0op02.csv to id3, pattern uniform",
         "Micron 7450 PRO 960 GB: speed of random writes over that with 372.6 GiB in use, 1222 MiB/s",
     );
     let draft = FILLS[1..].iter().zip(published).fold(draft, |draft, (gib, published)| {
@@ -141,7 +141,7 @@ fn fill_speeds(measured: &Measured) -> Claim {
 fn uniform(measured: &Measured) -> Claim {
     claim(
         SSD_IQ,
-        "finalinit07/iob-log-init07-san-seq-uni.csv",
+        "SSD-iq, finalinit07/iob-log-init07-san-seq-uni.csv",
         "Solidigm D7-P5520 1.92 TB: amplification of writes in order, and at random afterwards",
     )
     .drive("in order", "", 1.039, &[measured.figure("sequential")])
@@ -153,7 +153,7 @@ fn uniform(measured: &Measured) -> Claim {
 fn zipf_amplification(measured: &Measured) -> Claim {
     claim(
         SSD_IQ,
-        "finalinit07/iob-log-init07-san-seq-zipf.csv",
+        "SSD-iq, finalinit07/iob-log-init07-san-seq-zipf.csv",
         "Solidigm D7-P5520 1.92 TB: amplification of writes by a Zipf distribution of 0.8 over shuffled pages",
     )
     .drive("Zipf 0.8", "", 3.373, &[measured.figure("zipf 0.8 of 1788.5")])
@@ -173,8 +173,10 @@ fn parts(measured: &Measured, drive: &Speeds) -> Claim {
          writes to all",
         drive.name
     );
-    let file =
-        format!("finalwa14/iob-stats-id0-{0}-finalwa14rozipf.csv to id3, pattern zones with f0", drive.file);
+    let file = format!(
+        "SSD-iq, finalwa14/iob-stats-id0-{0}-finalwa14rozipf.csv to id3, pattern zones with f0",
+        drive.file
+    );
     let mut draft =
         PARTS.iter().zip(drive.parts).fold(claim(SSD_IQ, &file, &says), |draft, (part, published)| {
             let published = published / drive.uniform;
@@ -202,7 +204,7 @@ fn parts(measured: &Measured, drive: &Speeds) -> Claim {
     .judged()
 }
 
-/// What is known of writes to a tenth.
+/// Why writes to a tenth of the pages differ.
 const TENTH: &str = "where a tenth is written, the whole spare can serve it; how soon the data at rest have left its blocks depends on the \
                      size of the blocks and on the collector, which the document does not state";
 
@@ -214,7 +216,8 @@ fn zipf(measured: &Measured, drive: &Speeds) -> Claim {
         "{}: speed of writes by a Zipf distribution over shuffled pages, over that of uniform ones",
         drive.name
     );
-    let file = format!("finalwa14/iob-stats-id0-{}-finalwa14rozipf.csv to id3, pattern zipf", drive.file);
+    let file =
+        format!("SSD-iq, finalwa14/iob-stats-id0-{}-finalwa14rozipf.csv to id3, pattern zipf", drive.file);
     let draft =
         EXPONENTS.iter().zip(drive.zipf).fold(claim(SSD_IQ, &file, &says), |draft, (exponent, published)| {
             let model = speed(measured, &uniform, &format!("zipf {exponent} of {}", drive.user));
@@ -232,7 +235,7 @@ fn skews(measured: &Measured) -> Claim {
     let uniform = format!("uniform {MAX_GIB} greedy");
     let draft = claim(
         SSD_IQ,
-        "finalwa03c/iob-stats-id0-mp0-finalwa03.csv to id3, pattern zones",
+        "SSD-iq, finalwa03c/iob-stats-id0-mp0-finalwa03.csv to id3, pattern zones",
         "Micron 7450 MAX 800 GB: speed where a part of the writes goes to as large a part of the space from the other end, \
          over that of uniform writes, 622 MiB/s",
     );
@@ -247,7 +250,7 @@ fn active(measured: &Measured) -> Claim {
     let published = [1.033, 1.169, 1.288, 1.455, 1.410, 1.270];
     let draft = claim(
         SSD_IQ,
-        "finalwa30/iob-log-mp0-finalwa30znstrimzonesize8GBz1to32.csv",
+        "SSD-iq, finalwa30/iob-log-mp0-finalwa30znstrimzonesize8GBz1to32.csv",
         "Micron 7450 MAX 800 GB: amplification where zones of 8 GiB are written over in order, so many at once",
     );
     let draft = ACTIVE.iter().zip(published).fold(draft, |draft, (active, published)| {
@@ -265,7 +268,7 @@ fn active(measured: &Measured) -> Claim {
 fn zones(measured: &Measured) -> Claim {
     let draft = claim(
         SSD_IQ,
-        "finalwa28/iob-log-mp0-finalwa28znstrim.csv",
+        "SSD-iq, finalwa28/iob-log-mp0-finalwa28znstrim.csv",
         "Micron 7450 MAX 800 GB: amplification where one zone after the other is written over in order, by its size",
     );
     let published = [(16.0, 1.043), (4.0, 1.033), (2.0, 1.055), (1.0, 1.206)];
@@ -276,7 +279,7 @@ fn zones(measured: &Measured) -> Claim {
     draft.judged()
 }
 
-/// What the model gives for [`PARTS`], for a chart.
+/// The model's speeds for [`PARTS`], for a chart.
 pub(super) fn at_rest(measured: &Measured, gc: &str) -> Vec<Option<f64>> {
     PARTS
         .iter()
