@@ -10,6 +10,8 @@ pub(super) const MORE: f64 = 1.05;
 pub(super) const SAME: f64 = 0.95;
 /// How far the flash model may be from a drive.
 const NEAR: f64 = 0.15;
+/// Ends of a range that differ by less are one figure.
+const ALIKE: f64 = 1.005;
 /// Why short discards cost more for their size.
 pub(super) const PER_COMMAND: &str = "a cost for each command, which every profile has";
 /// Why discards bring nothing to a new drive.
@@ -80,7 +82,7 @@ impl Draft {
         self = self.number(name, unit, published, measured);
         if let Some(figure) = self.0.figures.last_mut() {
             figure.within = Some(NEAR);
-            figure.range = range.filter(|(least, most)| least < most);
+            figure.range = range.filter(|(least, most)| *most > least * ALIKE);
         }
         self
     }

@@ -89,11 +89,11 @@ const DRIVES: [Speeds; 7] = [
 ];
 
 /// Why a drive's flash is not known.
-const SPARE: &str = "the document does not state the drive's flash, for which the model takes the next power of two; with a spare of \
-                     14.9 % in place of 12.7 % it amplifies 3.5 times";
+const SPARE: &str = "the document does not state the drive's flash, for which the model takes the next power of two. With 14.9 % of spare in \
+                     place of 12.7 % it amplifies 3.5 times";
 /// Drives that get faster, the less of their data changes.
-const APART: &str = "the drive keeps data that rest apart from those that change; the model's greedy collection does not, its \
-                     cost-benefit collection does";
+const APART: &str = "the drive is as fast as one that keeps data at rest apart from data that change. The model's greedy collection does \
+                     not keep them apart, its cost-benefit collection does";
 
 /// All of them.
 pub(super) fn claims(measured: &Measured) -> Vec<Claim> {
@@ -157,7 +157,7 @@ fn zipf_amplification(measured: &Measured) -> Claim {
         "Solidigm D7-P5520 1.92 TB: amplification of writes by a Zipf distribution of 0.8 over shuffled pages",
     )
     .drive("Zipf 0.8", "", 3.373, &[measured.figure("zipf 0.8 of 1788.5")])
-    .because(&format!("{SPARE}; {APART}"))
+    .because(&format!("{SPARE}. Also, {APART}"))
     .judged()
 }
 
@@ -205,8 +205,8 @@ fn parts(measured: &Measured, drive: &Speeds) -> Claim {
 }
 
 /// Why writes to a tenth of the pages differ.
-const TENTH: &str = "where a tenth is written, the whole spare can serve it; how soon the data at rest have left its blocks depends on the \
-                     size of the blocks and on the collector, which the document does not state";
+const TENTH: &str = "where a tenth is written, the whole spare serves it once the data at rest have left its blocks. How soon they have \
+                     depends on the collector and on the size of the blocks, which the document does not state";
 
 /// Zipf distributions: one claim a drive.
 fn zipf(measured: &Measured, drive: &Speeds) -> Claim {
