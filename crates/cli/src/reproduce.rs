@@ -23,10 +23,10 @@ use crate::{ended, interrupt, profile};
 ///
 /// Without a name, lists them. Each claim of the documents gets a verdict: confirmed, confirmed in direction, or
 /// not confirmed, with the reason. File systems are real, on emulated drives in guests whose clock skips idle
-/// time; patterns of discards run on the flash model.
+/// time; patterns of discards run on the flash model, and so do the measurements of drives.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Experiments: nagel-tree, purdea-sizes, czerner, datalight, kernel-changes
+    /// Experiments: nagel-tree, purdea-sizes, czerner, datalight, kernel-changes, drives
     #[arg(value_name = "NAME", conflicts_with = "all")]
     names: Vec<ExperimentName>,
     /// All of them

@@ -14,7 +14,7 @@ fn without_a_name_it_lists_the_experiments() {
     let output = reproduce(&[]);
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    for name in ["nagel-tree", "purdea-sizes", "czerner", "datalight", "kernel-changes"] {
+    for name in ["nagel-tree", "purdea-sizes", "czerner", "datalight", "kernel-changes", "drives"] {
         assert!(text.contains(name), "{text}");
     }
 }
@@ -22,7 +22,7 @@ fn without_a_name_it_lists_the_experiments() {
 #[test]
 fn wrong_requests_are_refused_in_one_line() {
     for (arguments, code, known) in [
-        (&["wood"][..], 2, "nagel-tree, purdea-sizes, czerner, datalight, kernel-changes"),
+        (&["wood"][..], 2, "nagel-tree, purdea-sizes, czerner, datalight, kernel-changes, drives"),
         (&["--json", "x.json"], 1, "name an experiment"),
         (&["datalight", "--all"], 2, "cannot be used with"),
         (&["datalight", "--speed", "2"], 1, "add --clock real"),

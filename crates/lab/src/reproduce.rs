@@ -8,6 +8,7 @@
 mod czerner;
 mod datalight;
 mod draft;
+mod drives;
 mod kernel;
 mod measured;
 mod model;
@@ -102,12 +103,14 @@ pub enum ExperimentName {
     Datalight,
     /// Later changes of the kernel.
     KernelChanges,
+    /// Published measurements of drives, beside the flash model alone.
+    Drives,
 }
 
 /// A name that is no experiment's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no experiment {name:?}; there are nagel-tree, purdea-sizes, czerner, datalight, kernel-changes"
+    "there is no experiment {name:?}; there are nagel-tree, purdea-sizes, czerner, datalight, kernel-changes, drives"
 )]
 pub struct UnknownExperiment {
     /// The name that was given.
@@ -120,15 +123,21 @@ struct Definition {
     sources: fn() -> Vec<Source>,
     replaced: &'static [&'static str],
     setups: fn() -> Vec<Setup>,
-    model: fn(&mut Measured) -> Result<(), LabError>,
+    model: fn(&mut Measured, &Interrupt) -> Result<(), LabError>,
     claims: fn(&Measured) -> Vec<Claim>,
     charts: fn(&Measured) -> Vec<ChartPair>,
 }
 
 impl ExperimentName {
     /// All of them, in the order of `--all`.
-    pub const ALL: [Self; 5] =
-        [Self::NagelTree, Self::PurdeaSizes, Self::Czerner, Self::Datalight, Self::KernelChanges];
+    pub const ALL: [Self; 6] = [
+        Self::NagelTree,
+        Self::PurdeaSizes,
+        Self::Czerner,
+        Self::Datalight,
+        Self::KernelChanges,
+        Self::Drives,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -138,6 +147,7 @@ impl ExperimentName {
             Self::Czerner => "czerner",
             Self::Datalight => "datalight",
             Self::KernelChanges => "kernel-changes",
+            Self::Drives => "drives",
         }
     }
 
@@ -158,6 +168,7 @@ impl ExperimentName {
             Self::Czerner => &czerner::DEFINITION,
             Self::Datalight => &datalight::DEFINITION,
             Self::KernelChanges => &kernel::DEFINITION,
+            Self::Drives => &drives::DEFINITION,
         }
     }
 }
@@ -231,10 +242,11 @@ fn repeat(
 ) -> Result<Option<String>, CompareError> {
     let (definition, started) = (name.definition(), Instant::now());
     let mut measured = Measured::default();
-    (definition.model)(&mut measured)?;
+    (definition.model)(&mut measured, interrupt)?;
+    let runs_file_systems = !(definition.setups)().is_empty();
     let finish = |measured: &Measured| {
         let mut replaced: Vec<_> = definition.replaced.iter().map(|&text| text.to_owned()).collect();
-        replaced.extend(setup::replaced(options));
+        replaced.extend(setup::replaced(options).filter(|_| runs_file_systems));
         Experiment {
             name: name.to_string(),
             summary: definition.summary.to_owned(),
@@ -247,6 +259,9 @@ fn repeat(
         }
     };
     keep(finish(&measured))?;
+    if interrupt.is_set() {
+        return Ok(Some(Interrupted.to_string()));
+    }
     let next = Mutex::new(setups.iter().enumerate());
     // Ends the comparisons that are under way if one fails, or if the user interrupts.
     let stop = interrupt.child();

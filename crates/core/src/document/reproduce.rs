@@ -115,6 +115,14 @@ pub struct Figure {
     /// The part of a drive profile that was fitted to the published figure: agreement shows nothing then, and is
     /// not counted.
     pub fitted: Option<String>,
+    /// The deviation that still counts as close, as a fraction of the published figure. Without it, [`CLOSE`] says
+    /// so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<f64>,
+    /// The least and the largest figure measured, where the document leaves something open; `measured` is the
+    /// nearest to the published one among them and between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<(f64, f64)>,
 }
 
 /// The clock that a figure is read from.
@@ -239,9 +247,10 @@ impl Figure {
         Some(self.measured? / self.published).filter(|ratio| ratio.is_finite())
     }
 
-    /// Whether the measured figure is within [`CLOSE`] of the published one.
+    /// Whether the measured figure is within [`Figure::within`], or else within [`CLOSE`], of the published one.
     pub fn is_close(&self) -> bool {
-        self.ratio().is_some_and(|ratio| (1.0 / CLOSE..=CLOSE).contains(&ratio))
+        let close = self.within.map_or(1.0 / CLOSE..=CLOSE, |within| 1.0 - within..=1.0 + within);
+        self.ratio().is_some_and(|ratio| close.contains(&ratio))
     }
 }
 
@@ -322,6 +331,8 @@ mod tests {
             measured,
             clock: FigureClock::Run,
             fitted: fitted.then(|| "the cost of a command".to_owned()),
+            within: None,
+            range: None,
         }
     }
 
@@ -375,6 +386,14 @@ mod tests {
         ] {
             let claim = claim(&figures, &orders);
             assert_eq!(claim.verdict, verdict, "{figures:?} {orders:?}");
+        }
+    }
+
+    #[test]
+    fn figure_with_a_bound_of_its_own_is_held_to_it() {
+        let within = |measured| Figure { within: Some(0.15), ..figure(10.0, Some(measured), false) };
+        for (measured, is_close) in [(8.4, false), (8.6, true), (11.4, true), (11.6, false)] {
+            assert_eq!(within(measured).is_close(), is_close, "{measured}");
         }
     }
 

@@ -63,7 +63,7 @@ pub(super) const DEFINITION: Definition = Definition {
         "Thin provisioning: the pages that the emulated drive holds stand for the blocks of a thin volume.",
     ],
     setups,
-    model,
+    model: |measured, _| model(measured),
     claims: claims::claims,
     charts,
 };

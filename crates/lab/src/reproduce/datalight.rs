@@ -60,7 +60,7 @@ pub(super) const DEFINITION: Definition = Definition {
         "A pause of one minute follows the deletes, in which batched, smart and ext4's worker discard.",
     ],
     setups,
-    model: |measured| model(measured),
+    model: |measured, _| model(measured),
     claims: claims::claims,
     charts,
 };

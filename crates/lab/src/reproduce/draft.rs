@@ -8,6 +8,10 @@ use trimtab_core::document::reproduce::{
 pub(super) const MORE: f64 = 1.05;
 /// Equal quantities may be smaller by as much.
 pub(super) const SAME: f64 = 0.95;
+/// How far the flash model may be from a drive.
+const NEAR: f64 = 0.15;
+/// Ends of a range that differ by less are one figure.
+const ALIKE: f64 = 1.005;
 /// Why short discards cost more for their size.
 pub(super) const PER_COMMAND: &str = "a cost for each command, which every profile has";
 /// Why discards bring nothing to a new drive.
@@ -63,7 +67,23 @@ impl Draft {
         measured: Option<f64>,
     ) -> Self {
         let (name, unit) = (name.to_owned(), unit.to_owned());
-        self.0.figures.push(Figure { name, unit, published, measured, clock, fitted: None });
+        let (fitted, within, range) = (None, None, None);
+        self.0.figures.push(Figure { name, unit, published, measured, clock, fitted, within, range });
+        self
+    }
+
+    /// A published figure of a drive, and the flash model's: one for each value of what the document leaves open.
+    pub fn drive(mut self, name: &str, unit: &str, published: f64, model: &[Option<f64>]) -> Self {
+        let model: Option<Vec<f64>> = model.iter().copied().collect();
+        let range = model.and_then(|model| {
+            Some((model.iter().copied().reduce(f64::min)?, model.iter().copied().reduce(f64::max)?))
+        });
+        let measured = range.map(|(least, most)| published.clamp(least, most));
+        self = self.number(name, unit, published, measured);
+        if let Some(figure) = self.0.figures.last_mut() {
+            figure.within = Some(NEAR);
+            figure.range = range.filter(|(least, most)| *most > least * ALIKE);
+        }
         self
     }
 

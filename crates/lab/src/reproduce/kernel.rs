@@ -94,7 +94,7 @@ pub(super) const DEFINITION: Definition = Definition {
         "The kernel is the guest's: what held before a change is not measured, as emulated drives need a later kernel.",
     ],
     setups,
-    model: |_| Ok(()),
+    model: |_, _| Ok(()),
     claims,
     charts,
 };

@@ -102,7 +102,7 @@ pub(super) const DEFINITION: Definition = Definition {
         "The script reads what was written from the kernel's count in place of the SMART value, rounded as the drive's.",
     ],
     setups,
-    model,
+    model: |measured, _| model(measured),
     claims: claims::claims,
     charts,
 };

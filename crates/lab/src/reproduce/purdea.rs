@@ -71,7 +71,7 @@ pub(super) const DEFINITION: Definition = Definition {
             on_both("corsair, unmerged", CORSAIR, FEWER_FILES).unmerged(),
         ]
     },
-    model,
+    model: |measured, _| model(measured),
     claims,
     charts,
 };

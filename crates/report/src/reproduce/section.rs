@@ -9,7 +9,8 @@ use trimtab_core::shell::command_line;
 use super::charts::pair;
 use super::tally::{Summary, Tally};
 use super::words::{
-    LEGEND, clock, holds, least, measured, order_ratio, quantity, ratio, runs, tally, verdict,
+    LEGEND, clock, holds, least, measured, measured_figure, order_ratio, quantity, ratio, runs, tally,
+    verdict,
 };
 use crate::html::{Section, escape};
 use crate::table::{Cell, Column, Table, Tone};
@@ -134,8 +135,8 @@ fn figures(figures: &[Figure]) -> Table {
     Table(vec![
         column("Figure", &|figure| figure.name.clone()),
         column("Published", &|figure| quantity(figure.published, &figure.unit)),
-        column("Measured", &|figure| measured(figure.measured, &figure.unit)),
-        column("Ratio", &ratio),
+        column("Measured", &measured_figure),
+        column("Ratio or deviation", &ratio),
         column("Clock", &|figure| clock(figure.clock).to_owned()),
         column("Fitted", &|figure| figure.fitted.clone().unwrap_or_else(|| "no".to_owned())),
     ])

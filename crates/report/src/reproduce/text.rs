@@ -4,7 +4,9 @@ use trimtab_core::document::ReproduceDocument;
 use trimtab_core::document::reproduce::{Claim, Experiment, Figure, Order, Verdict};
 
 use super::tally::Summary;
-use super::words::{LEGEND, least, measured, order_ratio, quantity, ratio, runs, tally, verdict};
+use super::words::{
+    LEGEND, least, measured, measured_figure, order_ratio, quantity, ratio, runs, tally, verdict,
+};
 use crate::terminal::{BOLD, GREEN, RED, YELLOW, hanging, paint, wrapped};
 
 /// The verdicts for a terminal of 80 columns or more; `colour` adds escape codes.
@@ -64,12 +66,12 @@ fn describe(claim: &Claim, colour: bool) -> String {
 }
 
 fn figure_line(figure: &Figure) -> String {
-    let Figure { name, unit, published, measured: value, .. } = figure;
+    let Figure { name, unit, published, .. } = figure;
     let fitted = figure.fitted.as_ref().map_or_else(String::new, |part| format!("; fitted: {part}"));
     format!(
         "{name}: published {}, measured {} ({}){fitted}",
         quantity(*published, unit),
-        measured(*value, unit),
+        measured_figure(figure),
         ratio(figure)
     )
 }

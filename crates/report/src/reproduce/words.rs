@@ -9,7 +9,7 @@ use crate::number::{percent, significant, times};
 /// How claims are judged, in sentences.
 pub const LEGEND: &str = "A claim is confirmed if each quantity that it says to be larger is at least as many times as large as is \
                           written beside it (1.05 times where it only says larger: runs differ by less), and its figures \
-                          are within 1.5 times of ours. It is confirmed in direction if only the figures are not. Figures \
+                          are within 1.5 times of ours, or deviate by 15 % at most where a deviation is written. It is confirmed in direction if only the figures are not. Figures \
                           that a drive profile was fitted to, and quantities that the model gives whatever is run, are not \
                           counted. Measured figures are of the emulated drives and the kernel named, not of the original \
                           hardware: ratios compare, seconds do not.";
@@ -44,9 +44,23 @@ pub fn measured(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| "not measured".to_owned(), |value| quantity(value, unit))
 }
 
-/// A figure's measured value over the published one.
+/// A figure's measured value, or the range of it.
+pub fn measured_figure(figure: &Figure) -> String {
+    match figure.range {
+        Some((least, most)) => {
+            format!("{} to {}", quantity(least, &figure.unit), quantity(most, &figure.unit))
+        }
+        None => measured(figure.measured, &figure.unit),
+    }
+}
+
+/// A figure's measured value over the published one; its deviation where the figure has a bound for that.
 pub fn ratio(figure: &Figure) -> String {
-    figure.ratio().map_or_else(|| "–".to_owned(), times)
+    match (figure.ratio(), figure.within) {
+        (None, _) => "–".to_owned(),
+        (Some(ratio), None) => times(ratio),
+        (Some(ratio), Some(_)) => format!("{:+.1} %", (ratio - 1.0) * 100.0),
+    }
 }
 
 /// The clock of a figure.
@@ -97,7 +111,11 @@ pub fn tally(tally: &Tally, what: &str) -> String {
 
 /// The clock of an experiment's runs, and the kernel.
 pub fn runs(document: &ReproduceDocument, experiment: &Experiment) -> String {
+    let figures = || experiment.claims.iter().flat_map(|claim| &claim.figures);
     match experiment.comparisons.first().map(|comparison| &comparison.clock) {
+        None if figures().next().is_some() && figures().all(|figure| figure.clock != FigureClock::Run) => {
+            "the flash model alone, without a kernel".to_owned()
+        }
         None => "no run finished".to_owned(),
         Some(Clock::Virtual { kernel }) => {
             format!("virtual time of guests with kernel {kernel}, which skips idle time")
