@@ -12,7 +12,7 @@ TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modpr
 STACK_TOOLS = make-bcache mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq mksquashfs
 
 # The test programs by what they need. A test holds these lists to the programs that there are.
-QUICK = advice aged all arrow cache data_sheet discard_cost discard_queue extremes idle map_cache mapping memory replay smart \
+QUICK = advice aged all arrow cache data_sheet discard_cost discard_queue extremes idle large map_cache mapping memory replay smart \
     scale steady_state streams suspend sweep timing wear damage data_set readers tables hostile bench_report compare_report sim_report house
 ROOT = bench canary claim compare daemon doctor drive file frees fstrim generation outputs own queue record report reproduce sim \
     sim_trace steer trace tracefs trim watch

@@ -19,13 +19,14 @@ const UNLISTED: u32 = u32::MAX;
 
 /// A member of a circular list; the list's own head is one too. Free blocks make a queue by `next`
 /// alone.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Link {
     previous: u32,
     next: u32,
 }
 
 /// All erase blocks of a model.
+#[derive(Debug, PartialEq)]
 pub(crate) struct Blocks {
     policy: GcPolicy,
     rng: Xoshiro256PlusPlus,

@@ -141,8 +141,21 @@ impl Device {
     /// independent preconditioning of the SNIA Performance Test Specification does, and a cache is folded. A drive
     /// whose profile says so ages: pages drawn from all are written then, as the workload dependent
     /// preconditioning does. It takes no model time, and only the erase spread counts it.
+    ///
+    /// A new drive without a cache and without a map on the flash takes time and memory by its blocks for that, not by
+    /// its pages, unless it ages.
     pub fn precondition(&mut self) {
         let pages = (self.size.0 / self.page.0) as u32;
+        if !self.ftl.fill_twice() {
+            self.write_twice(pages);
+        }
+        self.age(pages);
+        self.preconditioned = self.ftl.totals();
+    }
+
+    /// Writes every page twice in sequence, and folds the cache.
+    fn write_twice(&mut self, pages: u32) {
+        self.ftl.expect_many_writes();
         let stretch = self.map.as_ref().map_or(pages, MapCache::entries);
         for _ in 0..2 {
             for first in (0..pages).step_by(stretch as usize) {
@@ -153,8 +166,6 @@ impl Device {
             }
         }
         self.ftl.empty_cache(&mut Untimed);
-        self.age(pages);
-        self.preconditioned = self.ftl.totals();
     }
 
     /// Writes pages at random, as long as the profile says, and then each page of the map.
@@ -162,6 +173,7 @@ impl Device {
         if self.aging == 0 {
             return;
         }
+        self.ftl.expect_many_writes();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(AGING_SEED.wrapping_add(self.seed));
         let (mut left, mut batch) = (self.aging, Vec::with_capacity(BATCH));
         while left > 0 {
@@ -319,7 +331,8 @@ impl Device {
         self.controller.latency(op)
     }
 
-    /// The memory that the maps of the model hold, in bytes a physical page.
+    /// The memory that the maps of the model hold, in bytes a physical page: of large tables, the part that was
+    /// written.
     pub fn bytes_per_page(&self) -> f64 {
         let memory = self.ftl.memory() + self.map.as_ref().map_or(0, MapCache::memory);
         memory as f64 / self.ftl.physical_pages() as f64

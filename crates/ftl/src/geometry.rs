@@ -58,8 +58,9 @@ pub enum GeometryError {
     },
     /// More pages than the model can number.
     #[error(
-        "{blocks} erase blocks of {pages_per_block} pages are more than the {} pages a model can have",
-        u32::MAX
+        "{blocks} erase blocks of {pages_per_block} pages are more than a model can number: {} pages, a power of two in \
+         each block; take a smaller size",
+        1_u64 << u32::BITS
     )]
     TooLarge {
         /// Erase blocks asked for.

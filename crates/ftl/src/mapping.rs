@@ -1,7 +1,8 @@
 //! The mapping: where each logical page lies on the flash.
 //!
 //! The state is flat arrays: logical to physical, physical to logical, and a bit for each valid
-//! physical page. The hot path never divides: a physical page goes by its [address](Layout).
+//! physical page. The hot path never divides: a physical page goes by its [address](Layout). Parts of
+//! the [tables](tables) that were never written are a formula.
 //!
 //! Writes are appended to open blocks, the frontiers: one a host stream, one for the map if it lies on the
 //! flash, and for each of these another for what garbage collection moves of its blocks. When a host frontier opens a block and only the reserve is left free, garbage
@@ -11,8 +12,11 @@
 
 mod cache;
 mod cleaning;
+mod fill;
 mod map_pages;
+mod sequence;
 mod sound;
+mod tables;
 mod totals;
 mod wear;
 
@@ -25,12 +29,12 @@ use trimtab_core::stats::EraseSpread;
 use crate::blocks::Blocks;
 use crate::flash::{Cause, Flash};
 use crate::geometry::{FtlConfig, GeometryError};
-use crate::table::Table;
 use crate::validity::Validity;
 use cache::Cache;
 pub(crate) use cache::{CacheConfig, Folding};
 pub(crate) use cleaning::next_valid;
 use map_pages::MapPages;
+use tables::{Addresses, Contents};
 pub use totals::Totals;
 use wear::Levelling;
 pub(crate) use wear::WearConfig;
@@ -39,7 +43,7 @@ pub(crate) use wear::WearConfig;
 const NONE: u32 = u32::MAX;
 
 /// The pages of an open block that are still to be programmed; empty when no block is open.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Frontier {
     next: u32,
     end: u32,
@@ -85,14 +89,15 @@ impl<'a> Stale<'a> {
         Self { layout, valid, blocks, run: 0..0 }
     }
 
+    /// Takes the data of pages away that lie in a row in one block.
     #[inline]
-    fn add(&mut self, address: u32) {
+    fn add(&mut self, addresses: Range<u32>) {
         let Range { start, end } = self.run;
-        if address != end || self.layout.block(address) != self.layout.block(start) {
+        if addresses.start != end || self.layout.block(addresses.start) != self.layout.block(start) {
             self.settle();
-            self.run.start = address;
+            self.run.start = addresses.start;
         }
-        self.run.end = address + 1;
+        self.run.end = addresses.end;
     }
 
     /// Takes away what is still to be.
@@ -111,9 +116,8 @@ pub struct Ftl {
     config: FtlConfig,
     layout: Layout,
     /// The address of each logical page, then of each page of the map that lies on the flash.
-    address: Table,
-    /// The logical page that each physical page holds, by dense number.
-    logical: Table,
+    addresses: Addresses,
+    contents: Contents,
     valid: Validity,
     blocks: Blocks,
     /// One a host stream and one for the map, then garbage collection's for each of them, that of the cache, and
@@ -139,16 +143,18 @@ pub struct Ftl {
 }
 
 impl Ftl {
-    /// A model of this shape, with nothing written.
+    /// A model of this shape, with nothing written. Most of its pages will be.
     ///
     /// # Errors
     /// If such a model can't work.
     pub fn new(config: &FtlConfig) -> Result<Self, GeometryError> {
-        Self::of_drive(config, config.pages_per_block, None, WearConfig::default())
+        let mut ftl = Self::of_drive(config, config.pages_per_block, None, WearConfig::default())?;
+        ftl.expect_many_writes();
+        Ok(ftl)
     }
 
-    /// As [`new`](Self::new), with a cache before it, and blocks that wear out. Each block begins on the die on which
-    /// one of `stride` pages does, which has as many pages or more.
+    /// As [`new`](Self::new), with a cache before it, and blocks that wear out. Few of its pages may be written. Each
+    /// block begins on the die on which one of `stride` pages does, which has as many pages or more.
     pub(crate) fn of_drive(
         config: &FtlConfig,
         stride: u32,
@@ -159,12 +165,11 @@ impl Ftl {
         let cached = cache.map_or(0, CacheConfig::blocks);
         config.check_blocks(u64::from(config.blocks) + u64::from(cached))?;
         let blocks = config.blocks + cached;
-        let pages = blocks as usize * stride as usize;
         let layout = Layout { shift: config.block_shift(), stride };
         Ok(Self {
             layout,
-            address: Table::filled(config.used().0 as usize, NONE)?,
-            logical: Table::filled(pages, NONE)?,
+            addresses: Addresses::new(config.used().0 as u32, config.pages_per_block)?,
+            contents: Contents::new(layout, blocks)?,
             valid: Validity::new(blocks << layout.shift),
             blocks: Blocks::new(config, cached, wear),
             frontiers: vec![Frontier::default(); 2 * config.outer_frontiers() as usize + 2],
@@ -210,17 +215,17 @@ impl Ftl {
 
     /// The memory it holds, in bytes a physical page.
     pub fn bytes_per_page(&self) -> f64 {
-        self.memory() as f64 / self.logical.len() as f64
+        self.memory() as f64 / self.contents.len() as f64
     }
 
     /// The number of physical pages.
     pub(crate) fn physical_pages(&self) -> usize {
-        self.logical.len()
+        self.contents.len()
     }
 
-    /// The memory it holds, in bytes.
+    /// The memory it holds, in bytes: of the tables, the part that was written if they are large, or else all.
     pub(crate) fn memory(&self) -> usize {
-        let maps = size_of_val(&self.address[..]) + size_of_val(&self.logical[..]);
+        let maps = self.addresses.memory() + self.contents.memory(self.layout);
         let moving =
             self.moving.capacity() * size_of::<u32>() + self.map.as_ref().map_or(0, MapPages::memory);
         maps + moving + self.valid.memory() + self.blocks.memory() + size_of_val(&self.streams[..])
@@ -231,7 +236,8 @@ impl Ftl {
     /// # Panics
     /// If the model has no such page.
     pub fn is_mapped(&self, page: Pages) -> bool {
-        self.address[..self.config.logical.0 as usize][page.0 as usize] != NONE
+        assert!(page < self.config.logical, "there are {} pages", self.config.logical.0);
+        self.addresses.get(page.0 as u32) != NONE
     }
 
     /// The first logical page with data from `page` on, past the end from the first page on.
@@ -239,10 +245,10 @@ impl Ftl {
     /// # Panics
     /// If the model has no page before `page`.
     pub fn mapped_from(&self, page: Pages) -> Option<Pages> {
-        let (before, from) = self.address[..self.config.logical.0 as usize].split_at(page.0 as usize);
-        let mapped = |addresses: &[u32]| addresses.iter().position(|address| *address != NONE);
-        let found = mapped(from).map(|at| before.len() + at).or_else(|| mapped(before));
-        found.map(|at| Pages(at as u64))
+        assert!(page <= self.config.logical, "there are {} pages", self.config.logical.0);
+        let (page, end) = (page.0 as u32, self.config.logical.0 as u32);
+        let after = self.addresses.first_with_data(page..end);
+        after.or_else(|| self.addresses.first_with_data(0..page)).map(|page| Pages(page.into()))
     }
 
     /// The number of logical pages with data.
@@ -252,7 +258,7 @@ impl Ftl {
 
     /// Where a logical page lies, by dense number, if it has data.
     pub(crate) fn physical_page(&self, page: u32) -> Option<u32> {
-        let address = self.address[page as usize];
+        let address = self.addresses.get(page);
         (address != NONE).then(|| self.layout.dense(address))
     }
 
@@ -271,8 +277,7 @@ impl Ftl {
     /// # Panics
     /// As [`write`](Self::write).
     pub fn write_each(&mut self, stream: u32, pages: &[u32], flash: &mut impl Flash) {
-        let addresses = &self.address[..];
-        black_box(pages.iter().fold(0, |touched, page| touched ^ addresses[*page as usize]));
+        black_box(self.addresses.touch(pages));
         self.totals.host += pages.len() as u64;
         self.append::<false>(stream as usize, Cause::Host, pages.iter().copied(), flash);
     }
@@ -280,8 +285,8 @@ impl Ftl {
     /// Touches what commands that begin with these pages will need, so that cache misses overlap: up
     /// to some hundred pages at a time are best. Pages that the model doesn't have are let be.
     pub(crate) fn touch(&self, pages: impl Iterator<Item = u32>) {
-        let addresses = pages.filter_map(|page| self.address.get(page as usize).copied());
-        let addresses = addresses.filter(|address| *address != NONE);
+        let pages = pages.filter(|page| *page < self.addresses.len());
+        let addresses = pages.map(|page| self.addresses.get(page)).filter(|address| *address != NONE);
         black_box(addresses.fold(0, |touched, address| touched ^ self.valid.word(address)));
     }
 
@@ -292,13 +297,10 @@ impl Ftl {
     pub fn discard(&mut self, first: u32, count: u32) -> Pages {
         let before = self.mapped;
         let mut stale = Stale::new(self.layout, &mut self.valid, &mut self.blocks);
-        for address in &mut self.address[first as usize..][..count as usize] {
-            if *address != NONE {
-                stale.add(*address);
-                self.mapped -= 1;
-                *address = NONE;
-            }
-        }
+        self.addresses.remove(first..first + count, |addresses| {
+            self.mapped -= addresses.len() as u64;
+            stale.add(addresses);
+        });
         stale.settle();
         Pages(before - self.mapped)
     }
@@ -328,23 +330,23 @@ impl Ftl {
             let run = self.layout.dense(next)..self.layout.dense(next) + count;
             self.valid.set(next, count);
             self.blocks.fill(self.layout.block(next), count);
-            let addresses = &mut self.address[..];
-            let logical = &mut self.logical[run.start as usize..run.end as usize];
+            let contents = self.contents.entries(self.layout.block(next), run.clone());
             let mut stale = Stale::new(self.layout, &mut self.valid, &mut self.blocks);
-            for ((address, logical), page) in (next..).zip(logical).zip(&mut pages) {
-                *logical = page;
-                let before = std::mem::replace(&mut addresses[page as usize], address);
-                if !IS_MOVE {
+            for ((address, content), page) in (next..).zip(contents).zip(&mut pages) {
+                *content = page;
+                let before = std::mem::replace(self.addresses.slot(page), address);
+                if IS_MOVE {
+                    if let Some(map) = &mut self.map {
+                        map.moved(page);
+                    }
+                } else {
                     match before {
                         NONE => self.mapped += 1,
-                        before => stale.add(before),
+                        before => stale.add(before..before + 1),
                     }
                 }
             }
             stale.settle();
-            if IS_MOVE && let Some(map) = &mut self.map {
-                map.moved(&self.logical[run.start as usize..run.end as usize]);
-            }
             flash.program(cause, run);
             self.advance(frontier, count);
         }
@@ -407,18 +409,18 @@ impl Ftl {
 
     /// Reads what is valid in a block; returns its logical pages.
     fn collect_valid(&mut self, block: u32, flash: &mut impl Flash) -> Vec<u32> {
-        let (first, dense) = (self.layout.first(block), self.layout.dense(self.layout.first(block)));
-        let end = dense + self.config.pages_per_block;
-        let valid = self.valid.words(first, self.config.pages_per_block);
-        flash.collect(dense..end, valid);
-        let logical = &self.logical[dense as usize..end as usize];
+        let (first, pages) = (self.layout.first(block), self.config.pages_per_block);
+        let dense = self.layout.dense(first);
+        let valid = self.valid.words(first, pages);
+        flash.collect(dense..dense + pages, valid);
+        let contents = self.contents.of_block(self.layout, block, pages);
         let mut moving = std::mem::take(&mut self.moving);
         moving.clear();
-        for (logical, word) in logical.chunks(64).zip(valid) {
+        for (word, start) in valid.iter().zip((0..).step_by(64)) {
             let mut bits = *word;
             // Runs are short: a copy of each run would take longer than of each page.
             while bits != 0 {
-                moving.push(logical[bits.trailing_zeros() as usize]);
+                moving.push(contents.get(start + bits.trailing_zeros()));
                 bits &= bits - 1;
             }
         }

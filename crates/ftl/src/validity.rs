@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 /// A bit for each page address; every block begins a new word.
+#[derive(PartialEq)]
 pub(crate) struct Validity(Vec<u64>);
 
 impl Validity {

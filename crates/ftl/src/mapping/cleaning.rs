@@ -52,14 +52,14 @@ impl Ftl {
     /// many as `count`. Returns the page behind the last one moved, and how many were.
     pub(crate) fn move_pages(&mut self, block: u32, from: u32, count: u32, cause: Cause) -> (u32, u32) {
         let (first, pages) = (self.layout.first(block), self.config.pages_per_block);
-        let dense = self.layout.dense(first);
+        let contents = self.contents.of_block(self.layout, block, pages);
         let mut moving = std::mem::take(&mut self.moving);
         moving.clear();
         let mut next = from;
         while let Some(page) = next_valid(self.valid.words(first, pages), next, pages)
             && moving.len() < count as usize
         {
-            moving.push(self.logical[(dense + page) as usize]);
+            moving.push(contents.get(page));
             self.valid.clear(first + page..first + page + 1);
             next = page + 1;
         }

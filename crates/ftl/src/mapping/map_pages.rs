@@ -42,9 +42,9 @@ impl MapPages {
         size_of_val(&self.stale[..])
     }
 
-    /// Data of these logical pages have been moved.
-    pub(super) fn moved(&mut self, pages: &[u32]) {
-        for page in pages.iter().filter(|page| **page < self.first) {
+    /// Data of this logical page have been moved.
+    pub(super) fn moved(&mut self, page: u32) {
+        if page < self.first {
             let page = page / self.entries;
             self.stale[(page / 64) as usize] |= 1 << (page % 64);
         }
@@ -60,7 +60,7 @@ impl Ftl {
         let map = self.map.as_mut().expect("the map lies on the flash");
         let logical = map.first + page;
         map.stale[(page / 64) as usize] &= !(1 << (page % 64));
-        map.written += u64::from(self.address[logical as usize] == NONE);
+        map.written += u64::from(self.addresses.get(logical) == NONE);
         let frontier = self.config.streams as usize;
         self.totals.map += 1;
         self.append::<false>(frontier, Cause::Map, std::iter::once(logical), flash);

@@ -9,20 +9,24 @@ impl Ftl {
     /// # Panics
     /// If the model is broken. Takes time in proportion to its pages.
     pub fn assert_sound(&self) {
-        let pages = u64::from(self.config.pages_per_block);
+        let of_block = u64::from(self.config.pages_per_block);
         let open: u64 = self.frontiers.iter().map(|frontier| u64::from(frontier.end - frontier.next)).sum();
         let (unused, cached) =
             self.cache.as_ref().map_or((0, 0), |cache| (cache.unused, cache.free_blocks()));
         let free = u64::from(self.blocks.free() + self.blocks.bad() + cached);
-        let taken = (self.blocks.erases().len() as u64 - free) * pages - open;
+        let taken = (self.blocks.erases().len() as u64 - free) * of_block - open;
         let programmed = self.totals.programmed() + unused + self.unfilled;
-        assert_eq!(programmed, self.totals.erases * pages + taken, "pages are conserved");
-        let mapped = self.address.iter().filter(|address| **address != NONE).count() as u64;
+        assert_eq!(programmed, self.totals.erases * of_block + taken, "pages are conserved");
+        let pages = 0..self.addresses.len();
+        let mapped = pages.clone().filter(|page| self.addresses.get(*page) != NONE).count() as u64;
         let valid: u64 = self.blocks.valid().iter().map(|count| u64::from(*count)).sum();
         assert_eq!([valid, self.valid.count(), self.mapped], [mapped; 3], "valid pages are the mapped ones");
-        for page in 0..self.address.len() as u32 {
-            if let Some(physical) = self.physical_page(page) {
-                assert_eq!(self.logical[physical as usize], page, "both maps agree");
+        for page in pages {
+            let address = self.addresses.get(page);
+            if address != NONE {
+                let block = self.layout.block(address);
+                let contents = self.contents.of_block(self.layout, block, self.config.pages_per_block);
+                assert_eq!(contents.get(address - self.layout.first(block)), page, "both maps agree");
             }
         }
     }

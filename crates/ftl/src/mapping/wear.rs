@@ -62,6 +62,19 @@ pub(super) struct Levelling {
     least: u32,
 }
 
+impl Levelling {
+    /// Whether data may be moved for a block that was erased once.
+    pub(super) fn levels_first_erases(&self) -> bool {
+        self.gap <= 1
+    }
+
+    /// No block has fewer erases.
+    #[cfg(test)]
+    pub(super) fn least(&self) -> u32 {
+        self.least
+    }
+}
+
 impl Ftl {
     /// The blocks that have turned bad.
     pub fn bad_blocks(&self) -> u32 {
