@@ -86,10 +86,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // The terminal belongs to the command.
     let bar = if plan.command.is_empty() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{elapsed} {msg}")?);
+    let hint = if plan.duration.is_none() { "; Ctrl-C ends the trace" } else { "" };
     let mut progress = |header: &TraceHeader, summary: &Summary, _: Duration| {
         let lost = if header.lost > 0 { format!(", {} LOST", header.lost) } else { String::new() };
         let (all, discards) = (counted(summary.total(), "event"), summary.of(EventKind::Discard));
-        bar.set_message(format!("{all}, {} of {}{lost}", counted(discards.count, "discard"), discards.bytes));
+        let discards = format!("{} of {}", counted(discards.count, "discard"), discards.bytes);
+        bar.set_message(format!("{all}, {discards}{lost}{hint}"));
     };
     let recorded = record(&plan, &interrupt, &mut progress)?;
     bar.finish_and_clear();
