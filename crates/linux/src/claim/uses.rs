@@ -1,6 +1,6 @@
 //! The kinds of uses that keep a device from being claimed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use trimtab_core::shell::quoted;
@@ -42,6 +42,9 @@ impl fmt::Display for Use {
     /// Writes the use and the next step, such as `is mounted on /home; unmount it first (umount /home)`.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
+            Self::Mounted(target) if target == Path::new("/") => {
+                f.write_str("is mounted on /: this machine runs from it; name another device")
+            }
             Self::Mounted(target) => {
                 let (target, word) = (target.display(), quoted(target.display()));
                 write!(f, "is mounted on {target}; unmount it first (umount {word})")

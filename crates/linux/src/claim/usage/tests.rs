@@ -46,7 +46,7 @@ fn refusal(machine: &Captured, name: &str) -> String {
 #[test]
 fn mounted_device_is_refused_in_every_layer() {
     let machine = machine();
-    let root = "is mounted on /; unmount it first (umount /)";
+    let root = "is mounted on /: this machine runs from it; name another device";
     assert_eq!(refusal(&machine, "dm-0"), format!("/dev/dm-0 is in use: /dev/dm-0 {root}"));
     let below = format!("/dev/sda2 is below /dev/dm-0 (vg-root), which {root}");
     assert_eq!(refusal(&machine, "sda2"), format!("/dev/sda2 is in use: {below}"));
@@ -120,7 +120,7 @@ fn used_device_below_is_refused() {
         .behind("7:3", "8:0");
     assert!(judged(&machine, "loop2", &EVERYTHING).is_ok(), "held by its own stack");
     let shared = "/dev/loop3 shares its bytes with /dev/sda2, which is below /dev/dm-0 (vg-root), which \
-                  is mounted on /; unmount it first (umount /)";
+                  is mounted on /: this machine runs from it; name another device";
     assert_eq!(refusal(&machine, "loop3"), shared);
 
     let machine = machine.mounts("28 1 7:1 / /mnt rw - ext4 /dev/loop1 rw\n");
