@@ -105,6 +105,16 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// The size of the drive, or the most space that the workload may use.
+    fn size(&self) -> Bytes {
+        match self {
+            Self::Emulated { size, .. } => *size,
+            Self::Directory { room, .. } => *room,
+        }
+    }
+}
+
 /// The drive profile that the service is given for the policy `smart`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SmartProfile {
@@ -130,7 +140,7 @@ pub fn compare(
     progress: &mut dyn Progress,
     save: &mut dyn FnMut(&CompareDocument) -> io::Result<()>,
 ) -> Result<CompareDocument, CompareError> {
-    let scope = Scope { seed: options.seed, writers: options.writers };
+    let scope = Scope { seed: options.seed, size: options.place.size(), writers: options.writers };
     let workload = options.workload.clone().prepare(scope, interrupt)?;
     let description = workload.description();
     let idle = if description.has_pauses { options.idle.clone() } else { vec![Duration::ZERO] };

@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use trimtab_core::Bytes;
 use trimtab_core::document::WorkloadDescription;
 
 use crate::error::LabError;
@@ -87,6 +88,8 @@ pub enum WorkloadOptions {
 pub struct Scope {
     /// Makes contents and draws the same at every run.
     pub seed: u64,
+    /// The size of the drive, or the most space that the workload may use.
+    pub size: Bytes,
     /// How many writers do it at the same time, each a part.
     pub writers: u32,
 }
@@ -135,7 +138,7 @@ impl WorkloadOptions {
     /// A source tree that can't be read or unpacked, or [`LabError::OneWriter`] or [`LabError::FewerThanWriters`] for
     /// several writers.
     pub fn prepare(self, scope: Scope, interrupt: &Interrupt) -> Result<Box<dyn Workload>, LabError> {
-        let Scope { seed, writers } = scope;
+        let Scope { seed, writers, .. } = scope;
         let whole = self.part(scope, Share::WHOLE, interrupt)?;
         if writers == 1 {
             return Ok(whole);
@@ -168,7 +171,7 @@ impl WorkloadOptions {
                 let files = files.unwrap_or_else(tree_files);
                 Box::new(tree::TreeWorkload::synthetic(seed, share.count(files.into()) as usize))
             }
-            Self::Fragment => Box::new(fragment::FragmentWorkload::new(seed)),
+            Self::Fragment => Box::new(fragment::FragmentWorkload::new(scope.size, seed)),
             Self::Laptop => Box::new(laptop::LaptopWorkload::new(scope.seed, seed)),
             Self::Database => Box::new(database::DatabaseWorkload::new(seed)),
             Self::Builds => Box::new(builds::BuildsWorkload::new(seed)),

@@ -17,7 +17,10 @@ use crate::share::Share;
 use crate::stage::Stage;
 use crate::work::Work;
 
-/// Files whose extents interleave, and which are deleted.
+/// The size of the drive with [`FILES`] files. Larger drives have more files of the same size, smaller ones as many
+/// smaller files.
+const REFERENCE: Bytes = Bytes(512 << 20);
+/// Files on the reference drive, whose extents interleave, and which are deleted.
 const FILES: u64 = 256;
 /// Files of all writers that are open at a time while their extents are allocated in turn: the kernel lets a process
 /// have 1024 by default.
@@ -29,7 +32,7 @@ const SURVIVOR: &str = "survivor";
 const CHUNK: Bytes = Bytes(64 << 10);
 /// Files deleted between two syncs.
 const BATCH: usize = 32;
-/// The order of deletion: every 91st file of 256, so that what one batch frees never touches.
+/// The order of deletion on the reference drive: every 91st file of 256, so that what one batch frees never touches.
 const STRIDE: u64 = 91;
 /// Of the free space, what the large file takes, in percent.
 const LARGE: u64 = 90;
@@ -43,10 +46,15 @@ pub struct FragmentWorkload {
 }
 
 impl FragmentWorkload {
-    /// With contents from `seed`.
-    pub fn new(seed: u64) -> Self {
-        Self { files: FILES, seed }
+    /// For a drive of `size`, with contents from `seed`.
+    pub fn new(size: Bytes, seed: u64) -> Self {
+        Self { files: files(size), seed }
     }
+}
+
+/// Returns how many files there are on a drive of `size`.
+fn files(size: Bytes) -> u64 {
+    (u128::from(size.0) * u128::from(FILES) / u128::from(REFERENCE.0)).max(FILES.into()) as u64
 }
 
 /// The files of a writer.
@@ -171,6 +179,16 @@ mod tests {
     use crate::workload::tests::{names, ran_by, refused};
 
     #[test]
+    fn files_of_larger_drives_are_more_and_not_larger() {
+        let mib = |mib: u64| Bytes(mib << 20);
+        assert_eq!([64, 512, 768, 2048, 16_384].map(|size| files(mib(size))), [256, 256, 384, 1024, 8192]);
+        // Nine tenths of a drive are free on a new file system.
+        let chunks =
+            |size: u64| Plan::new(Share::WHOLE, files(mib(size)), mib(size * 9 / 10)).unwrap().chunks;
+        assert_eq!([256, 512, 768, 2048, 16_384].map(chunks), [11, 23, 22, 23, 23]);
+    }
+
+    #[test]
     fn what_a_batch_frees_never_touches() {
         assert_eq!(stride(FILES), STRIDE);
         for files in (256..1100).chain([2048, 4096, 8192]) {
@@ -195,9 +213,9 @@ mod tests {
     proptest! {
         #[test]
         fn parts_add_up_to_the_whole(mib in 32_u64..1 << 20, writers in 1_u32..=64) {
-            let space = Bytes((mib << 20) / 10 * 9);
-            let whole = Plan::new(Share::WHOLE, FILES, space).unwrap();
-            let parts: Vec<_> = Share::all(writers).map(|share| Plan::new(share, FILES, space).unwrap()).collect();
+            let (size, space) = (Bytes(mib << 20), Bytes((mib << 20) / 10 * 9));
+            let whole = Plan::new(Share::WHOLE, files(size), space).unwrap();
+            let parts: Vec<_> = Share::all(writers).map(|share| Plan::new(share, files(size), space).unwrap()).collect();
             prop_assert!(parts.iter().all(|part| part.files > 0 && part.chunks == whole.chunks));
             prop_assert_eq!(parts.iter().map(|part| part.files).sum::<u64>(), whole.files);
             prop_assert_eq!(parts.iter().map(|part| part.large).sum::<Bytes>().0, whole.large.0 / CHUNK.0 * CHUNK.0);
