@@ -107,6 +107,10 @@ pub struct Args {
     /// How often each policy is run [default: 1 in virtual time, where runs differ by less than 1 %; else 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
+    /// Writers at once: N copies of the workload, each with an Nth of its files and of the space, in a directory of its
+    /// own. Not for your own command or tree, nor for mkfs, fsck, resize and fitrim
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    writers: u32,
     /// Seed of file contents and trees
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -155,6 +159,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         policies: args.policy,
         idle: args.idle,
         runs: args.runs.unwrap_or(if is_virtual { 1 } else { 3 }),
+        writers: args.writers,
         seed: args.seed,
         probe_interval: Some(probe).filter(|interval| !interval.is_zero()),
         program: std::env::current_exe().context("cannot find the running executable")?,

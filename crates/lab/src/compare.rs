@@ -30,7 +30,7 @@ use crate::error::LabError;
 use crate::fs::FileSystem;
 use crate::progress::Progress;
 use crate::testbed::{DirectoryTestbed, EmulatedOptions, EmulatedTestbed, Testbed};
-use crate::workload::{Workload, WorkloadOptions};
+use crate::workload::{Scope, Workload, WorkloadOptions};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// The options of a comparison.
@@ -48,6 +48,8 @@ pub struct CompareOptions {
     pub workload: WorkloadOptions,
     /// How often each is run.
     pub runs: u32,
+    /// How many writers do the workload at the same time, each a part of it in a directory of its own.
+    pub writers: u32,
     /// Makes file contents and trees the same at every run.
     pub seed: u64,
     /// Drive time from one read of the probe to the next; none for no probe.
@@ -103,6 +105,16 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// The size of the drive, or the most space that the workload may use.
+    fn size(&self) -> Bytes {
+        match self {
+            Self::Emulated { size, .. } => *size,
+            Self::Directory { room, .. } => *room,
+        }
+    }
+}
+
 /// The drive profile that the service is given for the policy `smart`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SmartProfile {
@@ -128,7 +140,8 @@ pub fn compare(
     progress: &mut dyn Progress,
     save: &mut dyn FnMut(&CompareDocument) -> io::Result<()>,
 ) -> Result<CompareDocument, CompareError> {
-    let workload = options.workload.clone().prepare(options.seed, interrupt)?;
+    let scope = Scope { seed: options.seed, size: options.place.size(), writers: options.writers };
+    let workload = options.workload.clone().prepare(scope, interrupt)?;
     let description = workload.description();
     let idle = if description.has_pauses { options.idle.clone() } else { vec![Duration::ZERO] };
     let plan = plan(&options.place, &options.policies, &idle, options.runs)?;
@@ -160,6 +173,7 @@ pub fn compare(
         smart_profile: smart_name,
         merges: options.merges,
         workload: description,
+        writers: options.writers,
         probe_interval_s: options.probe_interval.as_ref().map(Duration::as_secs_f64),
         runs_asked: options.runs,
         runs: Vec::new(),

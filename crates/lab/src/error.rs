@@ -88,6 +88,32 @@ pub enum LabError {
         /// Where.
         dir: PathBuf,
     },
+    /// A writer's share is less than its part of the workload needs.
+    #[error(
+        "each of {writers} writers needs {needed} and has {space}; use a larger --size or fewer --writers"
+    )]
+    NoRoomForWriter {
+        /// The space that a writer needs.
+        needed: Bytes,
+        /// Its share of the space.
+        space: Bytes,
+        /// How many writers there are.
+        writers: u32,
+    },
+    /// The workload can't be divided among writers.
+    #[error("{workload} cannot be divided among writers; leave out --writers")]
+    OneWriter {
+        /// The workload.
+        workload: String,
+    },
+    /// There are fewer files than writers.
+    #[error("{files} files are fewer than {writers} writers; ask for more files or fewer --writers")]
+    FewerThanWriters {
+        /// The files that were asked for.
+        files: u32,
+        /// How many writers there are.
+        writers: u32,
+    },
     /// The file system has no such policy.
     #[error(
         "{fs} has no {policy} discards of its own; only btrfs has: use one of none, online, batched, smart"

@@ -13,6 +13,7 @@ mod processors;
 mod program;
 pub mod progress;
 pub mod reproduce;
+mod share;
 pub mod simulate;
 mod space;
 pub mod stage;

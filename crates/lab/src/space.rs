@@ -28,6 +28,11 @@ impl SpaceRetry {
         Self { interrupt, retried: Arc::default() }
     }
 
+    /// Tries again until `interrupt` is set, and counts together with this one.
+    pub fn until(&self, interrupt: Interrupt) -> Self {
+        Self { interrupt, retried: self.retried.clone() }
+    }
+
     /// Operations so far that found no space at first.
     pub fn retried(&self) -> u64 {
         self.retried.load(Ordering::Relaxed)

@@ -9,6 +9,7 @@ pub(crate) mod probe;
 pub(crate) mod service;
 pub(crate) mod timeline;
 pub(crate) mod trimmer;
+mod writers;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use trimtab_linux::block::BlockCounters;
 use self::clock::DriveClock;
 use self::policy_host::PolicyHost;
 use self::probe::{Sample, summary};
+use self::writers::Turns;
 use crate::error::LabError;
 use crate::progress::Progress;
 use crate::testbed::Testbed;
@@ -29,8 +31,22 @@ use crate::work::Work;
 /// An activity ends when its operations have returned. Work that the kernel or a policy does in the
 /// background continues during the next activity, as it does on any machine.
 pub struct Stage<'a> {
-    testbed: &'a mut dyn Testbed,
     work: Work,
+    course: Course<'a>,
+    stderr: Option<String>,
+}
+
+/// Who begins and measures the steps of a stage.
+enum Course<'a> {
+    /// The stage itself.
+    Own(Box<Recorder<'a>>),
+    /// The stage of all writers: this is the stage of one of them.
+    Shared(Turns),
+}
+
+/// Measures steps.
+struct Recorder<'a> {
+    testbed: &'a mut dyn Testbed,
     policy: PolicyHost,
     clock: DriveClock,
     idle: Duration,
@@ -38,8 +54,9 @@ pub struct Stage<'a> {
     /// The counters at the end of the last step, from which the next step counts: work in the background
     /// between two steps counts for the later one.
     counted: Snapshot,
-    stderr: Option<String>,
     progress: &'a mut dyn Progress,
+    /// The works of the writers, once these have ended.
+    writers: Vec<Work>,
 }
 
 /// A step, before the samples of the probe are known.
@@ -50,6 +67,8 @@ struct Measured {
     end: Duration,
     /// The part of it in which nobody waited.
     idle: Duration,
+    /// How long each writer took for its part; none where there is one writer.
+    writers: Vec<Duration>,
     no_space: u64,
     drive: Option<DriveCounters>,
     kernel: Option<KernelCounters>,
@@ -72,6 +91,8 @@ impl Snapshot {
 /// The parts of a stage after its workload has ended.
 pub(crate) struct Ended {
     pub work: Work,
+    /// The works of the writers; none where the workload is not divided.
+    pub writers: Vec<Work>,
     pub policy: PolicyHost,
     /// The last line that the user's command wrote to standard error.
     pub stderr: Option<String>,
@@ -92,7 +113,22 @@ impl<'a> Stage<'a> {
         progress: &'a mut dyn Progress,
     ) -> Result<Self, LabError> {
         let counted = Snapshot::of(testbed)?;
-        Ok(Self { testbed, work, policy, clock, idle, measured: Vec::new(), counted, stderr: None, progress })
+        let (measured, writers) = (Vec::new(), Vec::new());
+        let recorder = Recorder { testbed, policy, clock, idle, measured, counted, progress, writers };
+        Ok(Self { work, course: Course::Own(Box::new(recorder)), stderr: None })
+    }
+
+    /// The measurements.
+    ///
+    /// # Errors
+    /// [`LabError::OneWriter`] on the stage of one of several writers.
+    fn recorder(&mut self) -> Result<&mut Recorder<'a>, LabError> {
+        match &mut self.course {
+            Course::Own(recorder) => Ok(recorder),
+            Course::Shared(_) => {
+                Err(LabError::OneWriter { workload: "a step on the whole file system".to_owned() })
+            }
+        }
     }
 
     /// The file operations, for use between two steps.
@@ -114,7 +150,12 @@ impl<'a> Stage<'a> {
         name: &str,
         action: impl FnOnce(&mut Work) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        self.step(name, StepKind::Activity, |stage| action(&mut stage.work).map(|()| Duration::ZERO))
+        match &self.course {
+            Course::Own(_) => {
+                self.step(name, StepKind::Activity, |stage| action(&mut stage.work).map(|()| Duration::ZERO))
+            }
+            Course::Shared(turns) => turns.activity(name, || action(&mut self.work)),
+        }
     }
 
     /// Does `action` as the activity `name`; it returns the wall time in which it slept, which nobody waits
@@ -127,7 +168,8 @@ impl<'a> Stage<'a> {
         name: &str,
         action: impl FnOnce(&mut Work) -> Result<Duration, LabError>,
     ) -> Result<(), LabError> {
-        self.step(name, StepKind::Activity, |stage| Ok(stage.clock.drive(action(&mut stage.work)?)))
+        let clock = self.recorder()?.clock;
+        self.step(name, StepKind::Activity, |stage| Ok(clock.drive(action(&mut stage.work)?)))
     }
 
     /// A pause of the length that the user chose. Without a length it does not happen.
@@ -135,7 +177,10 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// [`LabError::Interrupted`], or an error of a device that is gone.
     pub fn pause(&mut self, name: &str) -> Result<(), LabError> {
-        self.pause_for(name, self.idle)
+        match &self.course {
+            Course::Own(recorder) => self.pause_for(name, recorder.idle),
+            Course::Shared(turns) => turns.pause(name, None),
+        }
     }
 
     /// A pause of `length` in drive time: nobody waits for the drive.
@@ -143,13 +188,17 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// [`LabError::Interrupted`], or an error of a device that is gone.
     pub fn pause_for(&mut self, name: &str, length: Duration) -> Result<(), LabError> {
+        if let Course::Shared(turns) = &self.course {
+            return turns.pause(name, Some(length));
+        }
         if length.is_zero() {
             return Ok(());
         }
         self.step(name, StepKind::Pause, |stage| {
-            let end = stage.clock.now() + length;
-            stage.policy.pause_begins();
-            stage.clock.sleep_until(end, stage.work.interrupt())?;
+            let recorder = stage.recorder()?;
+            let (clock, end) = (recorder.clock, recorder.clock.now() + length);
+            recorder.policy.pause_begins();
+            clock.sleep_until(end, stage.work.interrupt())?;
             Ok(length)
         })
     }
@@ -157,9 +206,9 @@ impl<'a> Stage<'a> {
     /// A pause at the end of every run, of the same length for all policies and announced to none:
     /// it counts what an activity left to the background.
     pub(crate) fn tail(&mut self, length: Duration) -> Result<(), LabError> {
+        let clock = self.recorder()?.clock;
         self.step("end", StepKind::Pause, |stage| {
-            let end = stage.clock.now() + length;
-            stage.clock.sleep_until(end, stage.work.interrupt())?;
+            clock.sleep_until(clock.now() + length, stage.work.interrupt())?;
             Ok(length)
         })
     }
@@ -171,28 +220,35 @@ impl<'a> Stage<'a> {
         kind: StepKind,
         action: impl FnOnce(&mut Self) -> Result<Duration, LabError>,
     ) -> Result<(), LabError> {
-        self.progress.step(name);
+        let recorder = self.recorder()?;
+        recorder.progress.step(name);
+        let clock = recorder.clock;
         self.work.interrupt().check()?;
-        let (start, retried) = (self.clock.now(), self.work.retried());
+        let (start, retried) = (clock.now(), self.work.retried());
         let idle = action(self)?;
-        let end = self.clock.now();
-        let after = Snapshot::of(self.testbed)?;
-        let before = std::mem::replace(&mut self.counted, after.clone());
-        self.measured.push(Measured {
+        let (end, no_space) = (clock.now(), self.work.retried() - retried);
+        let recorder = self.recorder()?;
+        let after = Snapshot::of(recorder.testbed)?;
+        let before = std::mem::replace(&mut recorder.counted, after.clone());
+        recorder.measured.push(Measured {
             name: name.to_owned(),
             kind,
             start,
             end,
             idle,
-            no_space: self.work.retried() - retried,
+            writers: Vec::new(),
+            no_space,
             drive: after.drive.zip(before.drive).map(|(after, before)| after.since(&before)),
             kernel: after.kernel.zip(before.kernel).map(|(after, before)| after.since(&before)),
         });
         Ok(())
     }
 
+    /// Takes the stage of a run apart.
     pub(crate) fn end(self) -> Ended {
-        Ended { work: self.work, policy: self.policy, stderr: self.stderr, steps: self.measured }
+        let Course::Own(recorder) = self.course else { unreachable!("a run ends the stage that it began") };
+        let Recorder { policy, measured, writers, .. } = *recorder;
+        Ended { work: self.work, writers, policy, stderr: self.stderr, steps: measured }
     }
 }
 
@@ -223,6 +279,7 @@ impl Measured {
             start_s: self.start.as_secs_f64(),
             length_s: (self.end - self.start).as_secs_f64(),
             idle_s: self.idle.min(self.end - self.start).as_secs_f64(),
+            writers_s: self.writers.iter().map(Duration::as_secs_f64).collect(),
             no_space: self.no_space,
             host_bytes: drive.map_or(kernel.write_bytes, |drive| drive.write_bytes),
             discards: drive.map_or(kernel.discards, |drive| drive.discards),

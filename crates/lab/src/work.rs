@@ -13,6 +13,7 @@ use trimtab_core::contents::{Contents, PAGE, WriteError};
 
 use crate::error::{LabError, io_at};
 use crate::ledger::{self, Expected, Ledger, open_direct};
+use crate::share::Share;
 use crate::space::SpaceRetry;
 use trimtab_core::interrupt::Interrupt;
 
@@ -28,6 +29,7 @@ pub struct Work {
     interrupt: Interrupt,
     retry: SpaceRetry,
     files_named: u64,
+    share: Share,
 }
 
 impl Work {
@@ -35,7 +37,33 @@ impl Work {
     pub fn new(dir: PathBuf, room: Bytes, seed: u64, interrupt: Interrupt) -> Self {
         let (contents, ledger) = (Contents::new(seed), Ledger::default());
         let retry = SpaceRetry::new(interrupt.clone());
-        Self { dir, contents, ledger, room, interrupt, retry, files_named: 0 }
+        Self { dir, contents, ledger, room, interrupt, retry, files_named: 0, share: Share::WHOLE }
+    }
+
+    /// The work of one of several writers: in a directory of its own in this one, with contents from its own
+    /// seed, on its share of the space, until `interrupt` is set. Operations that are tried again count for this
+    /// work, too.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if the directory can't be made.
+    pub fn of_writer(&mut self, share: Share, seed: u64, interrupt: Interrupt) -> Result<Self, LabError> {
+        let name = PathBuf::from(format!("writer-{:02}", share.number()));
+        self.make_dir(&name)?;
+        Ok(Self {
+            dir: self.dir.join(name),
+            contents: Contents::new(share.seed(seed)),
+            ledger: Ledger::default(),
+            room: self.room,
+            retry: self.retry.until(interrupt.clone()),
+            interrupt,
+            files_named: 0,
+            share,
+        })
+    }
+
+    /// The part of the workload that is done here.
+    pub fn share(&self) -> Share {
+        self.share
     }
 
     /// The directory.
@@ -53,11 +81,24 @@ impl Work {
         self.retry.retried()
     }
 
-    /// Bytes that the workload can use: what is free on the file system, and no more than its
-    /// room.
+    /// Bytes that this writer can use: its share of [`Self::whole_space`].
     pub fn space(&self) -> Result<Bytes, LabError> {
+        Ok(self.share.bytes(self.whole_space()?))
+    }
+
+    /// Bytes that all writers together can use: what is free on the file system, and no more than the
+    /// workload's room.
+    pub fn whole_space(&self) -> Result<Bytes, LabError> {
         let stat = self.statvfs()?;
         Ok(Bytes(stat.f_bavail * stat.f_frsize).min(self.room))
+    }
+
+    /// The error of a writer that needs `needed` and has `space`.
+    pub fn no_room(&self, needed: Bytes, space: Bytes) -> LabError {
+        match self.share.writers() {
+            1 => LabError::NoRoom { needed, space, dir: self.dir.clone() },
+            writers => LabError::NoRoomForWriter { needed, space, writers },
+        }
     }
 
     /// The size of the file system.

@@ -10,14 +10,17 @@ mod maintenance;
 mod postmark;
 mod shape;
 mod tree;
+mod writers;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use trimtab_core::Bytes;
 use trimtab_core::document::WorkloadDescription;
 
 use crate::error::LabError;
+use crate::share::Share;
 use crate::stage::Stage;
 use trimtab_core::interrupt::Interrupt;
 
@@ -29,8 +32,8 @@ pub fn tree_files() -> u32 {
     tree::FILES as u32
 }
 
-/// A sequence of activities and pauses.
-pub trait Workload {
+/// A sequence of activities and pauses. Writers do theirs in threads.
+pub trait Workload: Send + Sync {
     /// Describes it for the result document.
     fn description(&self) -> WorkloadDescription;
 
@@ -42,7 +45,7 @@ pub trait Workload {
     /// written before the first step.
     fn unmounts(&self) -> bool;
 
-    /// Does it once, in an empty directory.
+    /// Does it once, in an empty directory. On the stage of one of several writers it does the part of that writer.
     ///
     /// # Errors
     /// The first operation that fails, or [`LabError::Interrupted`].
@@ -78,6 +81,17 @@ pub enum WorkloadOptions {
         /// The program and its arguments.
         command: Vec<OsString>,
     },
+}
+
+/// How much of a workload there is, and who does it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// Makes contents and draws the same at every run.
+    pub seed: u64,
+    /// The size of the drive, or the most space that the workload may use.
+    pub size: Bytes,
+    /// How many writers do it at the same time, each a part.
+    pub writers: u32,
 }
 
 /// A workload name that isn't one.
@@ -121,22 +135,67 @@ impl WorkloadOptions {
     /// The workload that these options describe, with what it needs made ready.
     ///
     /// # Errors
-    /// A source tree that can't be read or unpacked.
-    pub fn prepare(self, seed: u64, interrupt: &Interrupt) -> Result<Box<dyn Workload>, LabError> {
+    /// A source tree that can't be read or unpacked, or [`LabError::OneWriter`] or [`LabError::FewerThanWriters`] for
+    /// several writers.
+    pub fn prepare(self, scope: Scope, interrupt: &Interrupt) -> Result<Box<dyn Workload>, LabError> {
+        let Scope { seed, writers, .. } = scope;
+        let whole = self.part(scope, Share::WHOLE, interrupt)?;
+        if writers == 1 {
+            return Ok(whole);
+        }
+        let WorkloadDescription { name, divisible, .. } = whole.description();
+        if !divisible {
+            let workload = match self {
+                Self::Exec { .. } => "a command of your own".to_owned(),
+                Self::Tree { .. } => "a tree of your own".to_owned(),
+                _ => format!("the workload {name}"),
+            };
+            return Err(LabError::OneWriter { workload });
+        }
+        if let Some(files) = self.files().filter(|files| *files < writers) {
+            return Err(LabError::FewerThanWriters { files, writers });
+        }
+        let parts = Share::all(writers).map(|share| self.part(scope, share, interrupt));
+        let parts = parts.collect::<Result<_, _>>()?;
+        Ok(Box::new(writers::WritersWorkload::new(whole, parts, seed)))
+    }
+
+    /// The part of the workload that the writer with `share` does.
+    fn part(&self, scope: Scope, share: Share, interrupt: &Interrupt) -> Result<Box<dyn Workload>, LabError> {
+        let seed = share.seed(scope.seed);
         Ok(match self {
             Self::Tree { source: Some(path), .. } => {
-                Box::new(tree::TreeWorkload::from_path(&path, seed, interrupt)?)
+                Box::new(tree::TreeWorkload::from_path(path, seed, interrupt)?)
             }
-            Self::Tree { source: None, files } => Box::new(tree::TreeWorkload::synthetic(seed, files)),
-            Self::Fragment => Box::new(fragment::FragmentWorkload::new(seed)),
-            Self::Laptop => Box::new(laptop::LaptopWorkload::new(seed)),
+            Self::Tree { source: None, files } => {
+                let files = files.unwrap_or_else(tree_files);
+                Box::new(tree::TreeWorkload::synthetic(seed, share.count(files.into()) as usize))
+            }
+            Self::Fragment => Box::new(fragment::FragmentWorkload::new(scope.size, seed)),
+            Self::Laptop => Box::new(laptop::LaptopWorkload::new(scope.seed, seed)),
             Self::Database => Box::new(database::DatabaseWorkload::new(seed)),
             Self::Builds => Box::new(builds::BuildsWorkload::new(seed)),
-            Self::Postmark(options) => Box::new(postmark::PostmarkWorkload::new(options, seed)),
+            Self::Postmark(options) => Box::new(postmark::PostmarkWorkload::new(options.clone(), seed)),
             Self::Aged => Box::new(aged::AgedWorkload::new(seed)),
-            Self::Maintenance(what) => Box::new(maintenance::MaintenanceWorkload::new(what, seed)),
-            Self::Exec { command } => Box::new(exec::ExecWorkload::new(command, seed)),
+            Self::Maintenance(what) => Box::new(maintenance::MaintenanceWorkload::new(*what, seed)),
+            Self::Exec { command } => Box::new(exec::ExecWorkload::new(command.clone(), seed)),
         })
+    }
+
+    /// The number of files that the user asked for.
+    fn files(&self) -> Option<u32> {
+        match self {
+            Self::Tree { source: None, files } => *files,
+            Self::Postmark(options) => options.files,
+            Self::Tree { source: Some(_), .. }
+            | Self::Aged
+            | Self::Maintenance(_)
+            | Self::Fragment
+            | Self::Laptop
+            | Self::Database
+            | Self::Builds
+            | Self::Exec { .. } => None,
+        }
     }
 
     /// Drive time from one read of the probe to the next that suits the length of this workload.
@@ -179,7 +238,7 @@ mod tests {
 
     /// Runs a workload in a temporary directory, with pauses a million times shorter than real ones.
     /// The policy is one that needs no rights and that the mount allows.
-    fn compared(workload: WorkloadOptions, room: Bytes) -> CompareDocument {
+    fn compared(workload: WorkloadOptions, room: Bytes, writers: u32) -> CompareDocument {
         let dir = tempfile::tempdir().unwrap();
         let policy = possible_policies(&mount_of(dir.path()).unwrap())[0];
         let options = CompareOptions {
@@ -188,6 +247,7 @@ mod tests {
             idle: vec![Duration::from_secs(1)],
             workload,
             runs: 1,
+            writers,
             seed: 1,
             probe_interval: None,
             smart_profile: SmartProfile::Guessed,
@@ -202,7 +262,12 @@ mod tests {
 
     /// Runs a workload in a directory with this room, and verifies its data.
     pub fn ran(workload: WorkloadOptions, room: Bytes) -> Run {
-        let mut document = compared(workload, room);
+        ran_by(1, workload, room)
+    }
+
+    /// Has this many writers run a workload in a directory with this room, and verifies their data.
+    pub fn ran_by(writers: u32, workload: WorkloadOptions, room: Bytes) -> Run {
+        let mut document = compared(workload, room, writers);
         assert_eq!(document.stopped, None);
         let run = document.runs.remove(0);
         assert!(run.verified);
@@ -211,7 +276,7 @@ mod tests {
 
     /// Why a workload is refused this room.
     pub fn refused(workload: WorkloadOptions, room: Bytes) -> String {
-        compared(workload, room).stopped.expect("it needs more")
+        compared(workload, room, 1).stopped.expect("it needs more")
     }
 
     /// The names of the steps, without the pauses that every run starts and ends with.

@@ -39,6 +39,9 @@ pub struct CompareDocument {
     pub merges: bool,
     /// The workload.
     pub workload: WorkloadDescription,
+    /// How many writers did it at the same time, each a part of it in a directory of its own.
+    #[serde(default = "one_writer", skip_serializing_if = "is_one")]
+    pub writers: u32,
     /// Seconds from one read of the probe to the next; none without a probe.
     pub probe_interval_s: Option<f64>,
     /// How many runs of each file system, policy and idle length were asked for.
@@ -51,6 +54,14 @@ pub struct CompareDocument {
 
 fn merges() -> bool {
     true
+}
+
+fn one_writer() -> u32 {
+    1
+}
+
+fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 /// The clock of a comparison.
@@ -102,6 +113,9 @@ pub struct WorkloadDescription {
     pub write_step: Option<String>,
     /// Whether it names pauses, whose length `--idle` sets.
     pub has_pauses: bool,
+    /// Whether several writers can divide it; false in documents of versions that had one writer only.
+    #[serde(default)]
+    pub divisible: bool,
 }
 
 /// One run of one policy on one file system, with one length of its pauses.
@@ -165,6 +179,9 @@ pub struct Step {
     /// slept.
     #[serde(default)]
     pub idle_s: f64,
+    /// Seconds that each writer took for its part, in order; empty where there is one writer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub writers_s: Vec<f64>,
     /// Operations of the workload that found no space at first and succeeded later: ext4 and btrfs count
     /// free space as used while FITRIM discards it.
     #[serde(default)]
@@ -260,6 +277,19 @@ impl Run {
     /// Seconds that somebody waited: all activities together.
     pub fn waited_s(&self) -> f64 {
         self.activities().map(Step::waited_s).sum()
+    }
+
+    /// Seconds that each of several writers waited: its parts of all activities together. Empty where there is one
+    /// writer.
+    pub fn writers_waited_s(&self) -> Vec<f64> {
+        let mut waited = Vec::new();
+        for step in self.activities() {
+            waited.resize(waited.len().max(step.writers_s.len()), 0.0);
+            for (waited, span) in waited.iter_mut().zip(&step.writers_s) {
+                *waited += span;
+            }
+        }
+        waited
     }
 
     /// The steps that somebody waited for.

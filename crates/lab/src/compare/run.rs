@@ -1,5 +1,6 @@
 //! One run: a workload on a testbed under a policy, measured and verified.
 
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,10 +95,10 @@ pub fn run(
     let steps = ended.steps(&samples);
     let pending = ended.policy.pending()?;
     let stale = stale(testbed)?;
-    let Ended { mut work, policy, stderr, .. } = ended;
+    let Ended { work, writers, policy, stderr, .. } = ended;
     let trims = policy.finish()?;
     progress.step("verify");
-    verify(&mut work, testbed)?;
+    verify(iter::once(work).chain(writers).collect(), testbed)?;
     Ok(Run {
         fs: testbed.file_system().to_owned(),
         policy: options.policy,
@@ -173,8 +174,8 @@ fn stale(testbed: &mut dyn Testbed) -> Result<Option<Bytes>, LabError> {
 }
 
 /// Reads all live files back: after a remount if that is possible, else past the page cache.
-fn verify(work: &mut Work, testbed: &mut dyn Testbed) -> Result<(), LabError> {
-    work.sync()?;
+fn verify(mut works: Vec<Work>, testbed: &mut dyn Testbed) -> Result<(), LabError> {
+    works.first().map_or(Ok(()), Work::sync)?;
     testbed.remount()?;
-    work.verify()
+    works.iter_mut().try_for_each(Work::verify)
 }

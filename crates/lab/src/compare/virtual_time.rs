@@ -262,6 +262,9 @@ impl<'a> VirtualLab<'a> {
         if self.has_smart_profile {
             add("--smart-profile", format!("{PROFILES}/{SMART_PROFILE}"));
         }
+        if options.writers > 1 {
+            add("--writers", options.writers.to_string());
+        }
         add("--json", DOCUMENT.to_owned());
         if !options.merges {
             words.push("--no-merges".into());

@@ -129,6 +129,7 @@ impl Setup {
             probe_interval: Some(self.probe),
             workload: self.workload.clone(),
             runs: 1,
+            writers: 1,
             seed: SEED,
             smart_profile: SmartProfile::Guessed,
             merges: self.merges,

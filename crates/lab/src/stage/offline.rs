@@ -19,8 +19,8 @@ impl Stage<'_> {
     /// # Errors
     /// [`LabError::MountIsUsers`] in a directory of the user's, or what the programs say.
     pub fn make_file_system(&mut self, name: &str, part: Option<u64>) -> Result<(), LabError> {
-        let (fs, _) = self.testbed.own()?;
-        let size = match (part, self.testbed.drive()?) {
+        let (fs, _) = self.recorder()?.testbed.own()?;
+        let size = match (part, self.recorder()?.testbed.drive()?) {
             (Some(part), Some(drive)) => Some(Bytes(drive.size.0 / part)),
             _ => None,
         };
@@ -44,12 +44,13 @@ impl Stage<'_> {
     /// # Errors
     /// [`LabError::MountIsUsers`] in a directory of the user's, or what the programs say.
     pub fn grow_file_system(&mut self, name: &str) -> Result<(), LabError> {
-        let (fs, _) = self.testbed.own()?;
+        let (fs, _) = self.recorder()?.testbed.own()?;
         if !fs.grows_mounted() {
             return self.offline(name, |fs, _, device, interrupt| fs.grow(device, interrupt));
         }
         self.step(name, StepKind::Activity, |stage| {
-            fs.grow(stage.testbed.mount_point(), stage.work.interrupt()).map(|()| Duration::ZERO)
+            let mount = stage.recorder()?.testbed.mount_point().to_owned();
+            fs.grow(&mount, stage.work.interrupt()).map(|()| Duration::ZERO)
         })
     }
 
@@ -60,12 +61,12 @@ impl Stage<'_> {
         name: &str,
         action: impl FnOnce(FileSystem, bool, &Path, &Interrupt) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        let (fs, discards) = self.testbed.own()?;
-        let device = self.testbed.source();
-        self.testbed.take_offline()?;
+        let (fs, discards) = self.recorder()?.testbed.own()?;
+        let device = self.recorder()?.testbed.source();
+        self.recorder()?.testbed.take_offline()?;
         self.step(name, StepKind::Activity, |stage| {
             action(fs, discards, &device, stage.work.interrupt()).map(|()| Duration::ZERO)
         })?;
-        self.testbed.bring_online()
+        self.recorder()?.testbed.bring_online()
     }
 }

@@ -136,6 +136,7 @@ impl Workload for AgedWorkload {
             delete_steps: vec!["delete".to_owned()],
             write_step: Some("write".to_owned()),
             has_pauses: true,
+            divisible: true,
         }
     }
 

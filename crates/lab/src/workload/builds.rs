@@ -17,9 +17,10 @@ use trimtab_core::Bytes;
 use trimtab_core::document::WorkloadDescription;
 
 use super::Workload;
-use super::shape::{count, fill_once, percent, scale, sizes};
+use super::shape::{count, fill_once, percent, scale_whole, sizes};
 use super::tree::{self, Entry};
 use crate::error::LabError;
+use crate::share::Share;
 use crate::stage::Stage;
 use crate::work::Work;
 
@@ -92,8 +93,10 @@ impl BuildsWorkload {
 }
 
 impl Project {
-    fn new(seed: u64, space: Bytes) -> Self {
+    /// A writer's part of a project for `space`: files are as large as those of the whole.
+    fn new(seed: u64, space: Bytes, share: Share) -> Self {
         let files = count(percent(space, SOURCES), SOURCE).min(MOST_SOURCES);
+        let files = share.count(files as u64) as usize;
         let total = Bytes(files as u64 * SOURCE.0);
         let directories = (files / TO_A_DIRECTORY).max(1);
         let sources = tree::synthetic(seed, tree::Shape { files, total, directories });
@@ -107,7 +110,7 @@ impl Project {
             .map(|(_, path)| path)
             .collect();
         let most = Bytes(compiled.len() as u64 * MOST_OBJECT.0);
-        let objects = percent(space, OBJECTS).min(most);
+        let objects = share.bytes(percent(space, OBJECTS)).min(most);
         let lengths = sizes(&mut random, compiled.len(), objects, SPREAD);
         let dependencies = Bytes(compiled.len() as u64 * DEPENDENCIES.0);
         let dependencies = sizes(&mut random, compiled.len(), dependencies, 0.5);
@@ -203,6 +206,7 @@ impl Workload for BuildsWorkload {
             delete_steps: vec!["clean".to_owned()],
             write_step: Some("compile".to_owned()),
             has_pauses: false,
+            divisible: true,
         }
     }
 
@@ -215,9 +219,10 @@ impl Workload for BuildsWorkload {
     }
 
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
-        let space = scale(stage, LEAST, MOST)?;
-        let project = Project::new(self.seed, space);
-        fill_once(stage, percent(space, FILL), self.seed)?;
+        let space = scale_whole(stage, LEAST, MOST)?;
+        let share = stage.work().share();
+        let project = Project::new(self.seed, space, share);
+        fill_once(stage, percent(share.bytes(space), FILL), self.seed)?;
         for round in 1..=ROUNDS {
             stage.activity("checkout", |work| project.check_out(work))?;
             stage.activity("compile", |work| project.compile(work))?;
@@ -248,12 +253,12 @@ mod tests {
     #[test]
     fn a_project_fits_the_space_it_is_made_for() {
         for space in [64 << 20, 500 << 20, 2 << 30, 64 << 30].map(Bytes) {
-            let project = Project::new(1, space);
+            let project = Project::new(1, space, Share::WHOLE);
             let taken = taken(&project);
             assert!(taken < percent(space, 60), "{taken} of {space}");
             assert!(project.units.len() > 100 && project.sources.len() < 5000, "{space}");
-            assert_eq!(project, Project::new(1, space));
-            assert_ne!(project, Project::new(2, space));
+            assert_eq!(project, Project::new(1, space, Share::WHOLE));
+            assert_ne!(project, Project::new(2, space, Share::WHOLE));
         }
     }
 

@@ -172,6 +172,7 @@ impl Workload for DatabaseWorkload {
             delete_steps: vec!["compact".to_owned()],
             write_step: Some("ingest".to_owned()),
             has_pauses: true,
+            divisible: true,
         }
     }
 

@@ -57,6 +57,7 @@ impl Workload for ExecWorkload {
             delete_steps: Vec::new(),
             write_step: None,
             has_pauses: false,
+            divisible: false,
         }
     }
 

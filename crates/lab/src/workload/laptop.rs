@@ -41,13 +41,14 @@ const MOST: Bytes = Bytes(8 << 30);
 
 /// The workload `laptop`.
 pub struct LaptopWorkload {
+    schedule_seed: u64,
     seed: u64,
 }
 
 impl LaptopWorkload {
-    /// With a day and contents from `seed`.
-    pub fn new(seed: u64) -> Self {
-        Self { seed }
+    /// With files and contents from `seed`, at the times that `schedule_seed` gives. Writers have the times in common.
+    pub fn new(schedule_seed: u64, seed: u64) -> Self {
+        Self { schedule_seed, seed }
     }
 }
 
@@ -63,6 +64,7 @@ impl Workload for LaptopWorkload {
             delete_steps: vec!["clean".to_owned(), "tidy".to_owned()],
             write_step: Some("download".to_owned()),
             has_pauses: false,
+            divisible: true,
         }
     }
 
@@ -79,7 +81,7 @@ impl Workload for LaptopWorkload {
         let mut day = Day::new(self.seed, space);
         stage.activity("install", |work| day.install(work))?;
         fill_once(stage, percent(space, FILL), self.seed)?;
-        for event in schedule(self.seed) {
+        for event in schedule(self.schedule_seed) {
             match event {
                 Event::Pause(name, length) => stage.pause_for(name, length)?,
                 Event::Update => stage.activity("update", |work| day.update(work))?,

@@ -80,6 +80,7 @@ impl Workload for MaintenanceWorkload {
             delete_steps: Vec::new(),
             write_step: (self.what != Maintenance::Fitrim).then(|| "write".to_owned()),
             has_pauses: self.what != Maintenance::Fitrim,
+            divisible: false,
         }
     }
 

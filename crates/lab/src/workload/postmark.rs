@@ -24,8 +24,9 @@ pub use options::{PostmarkOptions, PostmarkOptionsError};
 
 use self::plan::{Operation, Plan};
 use super::Workload;
-use super::shape::{fill_once, percent, scale};
+use super::shape::{fill_once, percent, scale_whole};
 use crate::error::LabError;
+use crate::share::Share;
 use crate::stage::Stage;
 use crate::work::Work;
 
@@ -52,6 +53,16 @@ impl PostmarkWorkload {
     /// With these parameters, and draws and contents from `seed`.
     pub fn new(options: PostmarkOptions, seed: u64) -> Self {
         Self { options, seed }
+    }
+
+    /// The parameters of a writer's part of a run on `whole`: the number of files is divided, not their sizes.
+    fn part(&self, share: Share, whole: Bytes) -> PostmarkOptions {
+        let part = |count: u32| share.count(count.into()) as u32;
+        PostmarkOptions {
+            files: Some(part(plan::files(&self.options, whole))),
+            transactions: self.options.transactions.map(part),
+            ..self.options.clone()
+        }
     }
 
     fn directory(&self, number: u32) -> PathBuf {
@@ -92,6 +103,7 @@ impl Workload for PostmarkWorkload {
             delete_steps: vec!["delete".to_owned()],
             write_step: Some("transactions".to_owned()),
             has_pauses: true,
+            divisible: true,
         }
     }
 
@@ -104,11 +116,13 @@ impl Workload for PostmarkWorkload {
     }
 
     fn run(&self, stage: &mut Stage) -> Result<(), LabError> {
-        let space = scale(stage, LEAST, MOST)?;
-        let plan = Plan::new(&self.options, self.seed, space);
+        let whole = scale_whole(stage, LEAST, MOST)?;
+        let share = stage.work().share();
+        let space = share.bytes(whole);
+        let plan = Plan::new(&self.part(share, whole), self.seed, space);
         if plan.most > percent(space, FILES) {
             let needed = Bytes(plan.most.0 / FILES * 100);
-            return Err(LabError::NoRoom { needed, space, dir: stage.work().dir().to_owned() });
+            return Err(stage.work().no_room(needed, space));
         }
         fill_once(stage, percent(space, FILL), self.seed)?;
         stage.activity("create", |work| {

@@ -26,16 +26,28 @@ pub fn footprint(length: Bytes) -> Bytes {
     Bytes(length.0.next_multiple_of(BLOCK) + OVERHEAD)
 }
 
-/// Returns the space that a workload is scaled to: what it can use, rounded down, and at most `most`.
+/// Returns the space that a writer's part of a workload is scaled to: its share of [`scale_whole`].
 ///
 /// # Errors
-/// [`LabError::NoRoom`] if there is less than `least`.
+/// [`LabError::NoRoom`] or [`LabError::NoRoomForWriter`] if there is less than `least`.
 pub fn scale(stage: &mut Stage, least: Bytes, most: Bytes) -> Result<Bytes, LabError> {
-    let space = stage.work().space()?;
+    let whole = scale_whole(stage, least, most)?;
+    Ok(stage.work().share().bytes(whole))
+}
+
+/// Returns the space that the workload of all writers is scaled to: what they can use, rounded down, and at most
+/// `most`. Each of them needs `least`.
+///
+/// # Errors
+/// [`LabError::NoRoom`] or [`LabError::NoRoomForWriter`] if a writer has less than `least`.
+pub fn scale_whole(stage: &mut Stage, least: Bytes, most: Bytes) -> Result<Bytes, LabError> {
+    let work = stage.work();
+    let whole = work.whole_space()?;
+    let space = work.share().bytes(whole);
     if space < least {
-        return Err(LabError::NoRoom { needed: least, space, dir: stage.work().dir().to_owned() });
+        return Err(work.no_room(least, space));
     }
-    Ok(Bytes(space.0 / UNIT * UNIT).min(most))
+    Ok(Bytes(whole.0 / UNIT * UNIT).min(most))
 }
 
 /// `percent` of `of`, rounded down to whole MiB.

@@ -148,6 +148,7 @@ pub fn synthetic(seed: u64, shape: Shape) -> Vec<Entry> {
 /// The workload `tree`.
 pub struct TreeWorkload {
     what: String,
+    is_built_in: bool,
     seed: u64,
     entries: Vec<Entry>,
     /// Holds the tarball's files for as long as they are copied from.
@@ -155,14 +156,13 @@ pub struct TreeWorkload {
 }
 
 impl TreeWorkload {
-    /// The seed's kernel tree: as many files and bytes, in a like shape, drawn from `seed`. With another number of
-    /// files, bytes and directories are in proportion.
-    pub fn synthetic(seed: u64, files: Option<u32>) -> Self {
-        let files = files.map_or(FILES, |files| files.max(1) as usize);
+    /// A part of the seed's kernel tree with `files` files, drawn from `seed`: bytes and directories are in proportion.
+    pub fn synthetic(seed: u64, files: usize) -> Self {
+        let files = files.max(1);
         let share = |whole: u64| (whole * files as u64 / FILES as u64).max(1);
         let directories = share(DIRECTORIES as u64) as usize;
         let entries = synthetic(seed, Shape { files, total: Bytes(share(TOTAL.0)), directories });
-        Self { what: "a kernel tree's shape".to_owned(), seed, entries, _unpacked: None }
+        Self { what: "a kernel tree's shape".to_owned(), is_built_in: true, seed, entries, _unpacked: None }
     }
 
     /// The tree at `path`: a directory, or a tarball, which is unpacked once to a temporary
@@ -176,7 +176,7 @@ impl TreeWorkload {
         let unpacked = if metadata.is_dir() { None } else { Some(unpack(path, interrupt)?) };
         interrupt.check()?;
         let root = unpacked.as_ref().map_or(path, TempDir::path);
-        Ok(Self { what, seed, entries: entries(root)?, _unpacked: unpacked })
+        Ok(Self { what, is_built_in: false, seed, entries: entries(root)?, _unpacked: unpacked })
     }
 
     fn files(&self) -> impl Iterator<Item = Bytes> + '_ {
@@ -216,6 +216,7 @@ impl Workload for TreeWorkload {
             delete_steps: ["delete", "sync-deleted"].map(str::to_owned).to_vec(),
             write_step: Some("unpack-again".to_owned()),
             has_pauses: true,
+            divisible: self.is_built_in,
         }
     }
 
@@ -231,7 +232,7 @@ impl Workload for TreeWorkload {
         let space = stage.work().space()?;
         let needed = self.entries.iter().map(Entry::footprint).sum();
         if needed > space {
-            return Err(LabError::NoRoom { needed, space, dir: stage.work().dir().to_owned() });
+            return Err(stage.work().no_room(needed, space));
         }
         let unpack = |work: &mut Work| self.entries.iter().try_for_each(|entry| entry.create(work));
         stage.activity("unpack", unpack)?;
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn synthetic_tree_has_its_size_and_depends_on_its_seed() {
-        let tree = TreeWorkload::synthetic(1, None);
+        let tree = TreeWorkload::synthetic(1, FILES);
         assert_eq!(tree.files().count(), FILES);
         assert_eq!(tree.files().sum::<Bytes>(), TOTAL);
         let mut lengths: Vec<_> = tree.files().collect();
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn smaller_tree_has_files_and_bytes_in_proportion() {
-        let tree = TreeWorkload::synthetic(1, Some(FILES as u32 / 2));
+        let tree = TreeWorkload::synthetic(1, FILES / 2);
         assert_eq!(tree.files().count(), FILES / 2);
         assert_eq!(tree.files().sum::<Bytes>(), Bytes(TOTAL.0 / 2));
     }

@@ -21,8 +21,9 @@ const COPIES_NOTHING: f64 = 1.01;
 /// The advice where runs overlap.
 const MORE_RUNS: &str = "only more --runs can tell which waits are shorter";
 
-/// The advice for the file system `fs`; situations with the same advice share a sentence.
-pub fn advice(fs: &str, situations: &[Situation]) -> Vec<String> {
+/// The advice for the file system `fs` and the `writers`, such as `with 8 writers`; situations with the same advice share
+/// a sentence.
+pub fn advice(fs: &str, writers: Option<&str>, situations: &[Situation]) -> Vec<String> {
     let mut sentences: Vec<(Vec<String>, String)> = Vec::new();
     for situation in situations {
         let lead = situation.words.clone();
@@ -33,11 +34,13 @@ pub fn advice(fs: &str, situations: &[Situation]) -> Vec<String> {
         }
     }
     let sentence = |(leads, rest): (Vec<String>, String)| {
-        if leads.is_empty() {
-            format!("On {fs}, {rest}")
-        } else {
-            format!("On {fs} {}, {rest}", listed(leads))
-        }
+        let place = match writers {
+            Some(writers) if leads.is_empty() => format!("{fs} {writers}"),
+            Some(writers) => format!("{fs} {writers}, {}", listed(leads)),
+            None if leads.is_empty() => fs.to_owned(),
+            None => format!("{fs} {}", listed(leads)),
+        };
+        format!("On {place}, {rest}")
     };
     sentences.into_iter().map(sentence).collect()
 }

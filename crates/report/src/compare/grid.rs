@@ -187,6 +187,14 @@ pub fn notes(situation: &Situation, clock: &Clock) -> Vec<String> {
     if !idle.is_empty() {
         notes.push(format!("{} discarded nothing.", listed(idle)));
     }
+    let writers = situation.rows.iter().filter_map(|row| {
+        let waited = row.writer_waited_s?;
+        Some(format!("{} {} to {}", row.policy, compact(waited.min), compact(waited.max)))
+    });
+    let writers: Vec<String> = writers.collect();
+    if !writers.is_empty() {
+        notes.push(format!("Seconds that a single writer waited: {}.", writers.join(", ")));
+    }
     let refused = situation.rows.iter().filter(|row| row.no_space > 0);
     notes.extend(refused.map(|row| {
         let times = if row.no_space == 1 { "once".to_owned() } else { format!("{} times", row.no_space) };

@@ -36,7 +36,12 @@ pub fn section(document: &CompareDocument) -> Section {
         body += &format!("<ul class=\"advice\">\n{}</ul>\n", advice.collect::<String>());
         let charts = summary.file_systems.iter().map(|fs| waited(document, fs));
         body += &format!("<div class=\"charts\">\n{}</div>\n", charts.collect::<String>());
-        let legend = [Some(words::legend(document)), Some(LEGEND.to_owned()), verified(document)];
+        let legend = [
+            words::one_writer(document),
+            Some(words::legend(document)),
+            Some(LEGEND.to_owned()),
+            verified(document),
+        ];
         body += &paragraphs(legend.into_iter().flatten());
     }
     for fs in &summary.file_systems {
@@ -119,6 +124,7 @@ fn facts(document: &CompareDocument) -> Vec<(&'static str, String)> {
         ("Runs asked for", format!("{} of each policy", document.runs_asked)),
         ("Clock", words::clock(document)),
     ];
+    facts.extend(words::writers(document).map(|writers| ("Writers", writers)));
     if let Some(drive) = &document.drive {
         let of = format!("{}, {}, emulated from profile {}", drive.model, drive.size, drive.profile);
         facts.push(("Drive", of));

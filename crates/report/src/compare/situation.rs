@@ -41,6 +41,8 @@ pub struct Row {
     pub no_space: u64,
     /// Seconds that somebody waited: all activities together.
     pub waited_s: Option<Spread>,
+    /// Seconds that one of several writers waited: over the writers of all runs; none where there is one writer.
+    pub writer_waited_s: Option<Spread>,
     /// Seconds of the activities that delete.
     pub delete_s: Option<Spread>,
     /// MiB/s of the activity that shows what missing discards cost.
@@ -148,6 +150,7 @@ impl Row {
                 .fold(0, |sum, step| sum.saturating_add(step.no_space)),
             did_nothing: policy.kind() != PolicyKind::None && runs.iter().all(|run| is_idle(run)),
             waited_s: over(&|run| time(run, &|step| step.kind == StepKind::Activity)),
+            writer_waited_s: Spread::of(runs.iter().flat_map(|run| run.writers_waited_s()).filter_map(sane)),
             delete_s: over(&|run| time(run, &deletes)),
             write_mib_s: over(&|run| {
                 let written = total(run, &|step| writes(step).then(|| step.host_bytes.mib()))?;

@@ -97,7 +97,11 @@ impl FileSystem {
         }
         let situations: Vec<_> =
             lengths.into_iter().map(|idle_s| Situation::of(document, fs, idle_s)).collect();
-        Self { fs: fs.to_owned(), advice: advice::advice(fs, &situations), situations }
+        Self {
+            fs: fs.to_owned(),
+            advice: advice::advice(fs, words::with_writers(document).as_deref(), &situations),
+            situations,
+        }
     }
 
     /// The heading of a situation on it.

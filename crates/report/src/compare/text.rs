@@ -16,6 +16,7 @@ pub fn text(document: &CompareDocument, colour: bool) -> String {
         hanging("Workload: ", &document.workload.summary),
         hanging("Clock:    ", &words::clock(document)),
     ];
+    head.extend(words::writers(document).map(|writers| hanging("Writers:  ", &writers)));
     head.extend(words::service(document).map(|service| hanging("Service:  ", &service)));
     let mut blocks = vec![head.join("\n")];
     if summary.file_systems.is_empty() {
@@ -27,7 +28,7 @@ pub fn text(document: &CompareDocument, colour: bool) -> String {
         blocks.push(advice.collect::<Vec<_>>().join("\n"));
     }
     if !summary.file_systems.is_empty() {
-        let legend = [Some(words::legend(document)), verified(document)];
+        let legend = [words::one_writer(document), Some(words::legend(document)), verified(document)];
         blocks.push(legend.into_iter().flatten().map(|line| wrapped(&line)).collect::<Vec<_>>().join("\n"));
     }
     blocks.extend(alarms(document, &summary).into_iter().map(|alarm| paint(colour, RED, wrapped(&alarm))));

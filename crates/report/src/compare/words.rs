@@ -14,7 +14,26 @@ pub fn title(document: &CompareDocument) -> String {
         Some(drive) => format!("an emulated {} ({})", drive.profile, drive.size),
         None => "a directory of this machine".to_owned(),
     };
-    format!("compare: {} on {place}", document.workload.name)
+    let writers = with_writers(document).map_or(String::new(), |writers| format!(" {writers}"));
+    format!("compare: {}{writers} on {place}", document.workload.name)
+}
+
+/// Returns `with 8 writers`; none where there is one writer.
+pub fn with_writers(document: &CompareDocument) -> Option<String> {
+    (document.writers > 1).then(|| format!("with {} writers", document.writers))
+}
+
+/// Describes the writers in a sentence; none where there is one writer.
+pub fn writers(document: &CompareDocument) -> Option<String> {
+    let writers = document.writers;
+    (writers > 1)
+        .then(|| format!("{writers} at once. Each does its part of the workload in a directory of its own."))
+}
+
+/// Says that the advice is for one writer, where there could be several.
+pub fn one_writer(document: &CompareDocument) -> Option<String> {
+    (document.writers == 1 && document.workload.divisible)
+        .then(|| "Measured with one writer: --writers 8 runs the workload with eight at once.".to_owned())
 }
 
 /// The clock that all times are read from, in a sentence.
@@ -109,6 +128,9 @@ pub fn legend(document: &CompareDocument) -> String {
     } else {
         "Waited: the time of all steps but pauses.".to_owned()
     };
+    if document.writers > 1 {
+        legend += " A step ends when the last writer has done its part.";
+    }
     let workload = &document.workload;
     if !matches!(workload.delete_steps.as_slice(), [] | [_])
         || workload.delete_steps.iter().any(|name| name != "delete")

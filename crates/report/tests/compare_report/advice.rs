@@ -272,3 +272,34 @@ fn a_workload_without_names_is_judged_by_its_whole_time() {
     assert!(!text.contains("delete\n") && !text.contains("MiB/s") && !text.contains("pause\n"), "{text}");
     assert!(html(&document).contains("Time waited"));
 }
+
+#[test]
+fn advice_says_for_how_many_writers() {
+    let one = without_pause(fragment(&["ext4"], &PLAIN, 1));
+    let mut eight = CompareDocument { writers: 8, ..one.clone() };
+    let sentence = "Measured with one writer: --writers 8 runs the workload with eight at once.";
+    assert!(one_line(&one).contains(sentence));
+    let mut old = one.clone();
+    old.workload.divisible = false;
+    assert!(!one_line(&old).contains("Measured with one writer"), "it is not known of old documents");
+
+    for run in &mut eight.runs {
+        let activities = run.steps.iter_mut().filter(|step| step.kind == StepKind::Activity);
+        activities
+            .for_each(|step| step.writers_s = (1..=8).map(|n| step.length_s * n as f64 / 8.0).collect());
+    }
+    let [advice] = advice(&eight).try_into().unwrap();
+    assert!(advice.starts_with("On ext4 with 8 writers, without a pause, "), "{advice}");
+    let text = one_line(&eight);
+    assert!(text.starts_with("compare: fragment with 8 writers on an emulated ocz-agility-3"), "{text}");
+    for part in [
+        "Writers: 8 at once.",
+        "A step ends when the last writer",
+        "Seconds that a single writer waited: none ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains(sentence));
+    let page = html(&eight);
+    assert!(page.contains("<dt>Writers</dt><dd>8 at once."), "{page}");
+}

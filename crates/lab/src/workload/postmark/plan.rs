@@ -74,9 +74,7 @@ struct Pool<'a> {
 impl Plan {
     /// Draws a run from `seed`, on a file system with `space`.
     pub fn new(options: &PostmarkOptions, seed: u64, space: Bytes) -> Self {
-        let mean = Bytes((options.sizes.start().0 + options.sizes.end().0) / 2);
-        let by_space = (space.0 / PART / footprint(mean).0).clamp(1, MOST_FILES) as u32;
-        let files = options.files.unwrap_or(by_space);
+        let files = files(options, space);
         let mut pool = Pool {
             options,
             random: SmallRng::seed_from_u64(seed ^ 0x706f_7374_6d61_726b),
@@ -98,6 +96,13 @@ impl Plan {
         let delete = pool.live.iter().map(|(file, _)| Operation::Delete(*file)).collect();
         Self { create, transactions, delete, most: pool.most }
     }
+}
+
+/// Returns how many files a run on `space` begins with.
+pub fn files(options: &PostmarkOptions, space: Bytes) -> u32 {
+    let mean = Bytes((options.sizes.start().0 + options.sizes.end().0) / 2);
+    let by_space = (space.0 / PART / footprint(mean).0).clamp(1, MOST_FILES) as u32;
+    options.files.unwrap_or(by_space)
 }
 
 impl Pool<'_> {
