@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_batch_frees_never_touches() {
+    fn freed_files_of_a_batch_never_touch() {
         assert_eq!(stride(FILES), STRIDE);
         for files in (256..1100).chain([2048, 4096, 8192]) {
             let stride = stride(files);
