@@ -58,9 +58,8 @@ pub enum GeometryError {
     },
     /// More pages than the model can number.
     #[error(
-        "{blocks} erase blocks of {pages_per_block} pages are more than a model can number: {} pages, a power of two in \
-         each block; take a smaller size",
-        1_u64 << u32::BITS
+        "{blocks} erase blocks of {pages_per_block} pages are more than the {} pages a model can have",
+        u32::MAX
     )]
     TooLarge {
         /// Erase blocks asked for.
