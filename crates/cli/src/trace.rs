@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde::Serialize;
 use trimtab_core::trace::{Summary, TraceDevice, TraceEvent, TraceHeader};
