@@ -8,7 +8,7 @@ use trimtab_core::document::BenchDocument;
 use trimtab_core::profile::{self, Profile};
 use trimtab_core::stats::median;
 use trimtab_core::{Bytes, Nanos};
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 
 const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 const ROUNDS: usize = 3;
@@ -38,7 +38,7 @@ fn compare(profile: &Profile) {
         data: None,
         server: PathBuf::from(TRIMTAB),
         owned: true,
-        keeps_memory: false,
+        room: Room::default(),
     })
     .expect("a drive can be created");
     let results = std::env::temp_dir().join(format!("{}.json", drive.name()));

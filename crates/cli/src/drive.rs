@@ -11,7 +11,7 @@ use serde::Serialize;
 use trimtab_core::Bytes;
 use trimtab_core::profile;
 use trimtab_core::stats::LatencySummary;
-use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats, Listed, PathTimes};
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveState, DriveStats, Listed, PathTimes, Room};
 
 /// Creates and inspects emulated SSDs that are real block devices
 #[derive(clap::Args)]
@@ -85,6 +85,10 @@ struct CreateArgs {
     /// Keep the data in this sparse file instead of memory; `drive rm` deletes it if it is still there
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
+    /// Allow a drive that is larger than memory, or than the disk of its file: room is taken as data is written, and
+    /// writes fail when there is none left
+    #[arg(long)]
+    sparse: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -143,7 +147,7 @@ fn create(args: CreateArgs, out: &mut impl Write) -> anyhow::Result<()> {
         data: args.data,
         server: std::env::current_exe().context("cannot find trimtab's own executable")?,
         owned: false,
-        keeps_memory: false,
+        room: if args.sparse { Room::Sparse } else { Room::Checked },
     })?;
     Ok(writeln!(out, "{}", drive.device().display())?)
 }

@@ -20,7 +20,7 @@ use crate::DriveError;
 use crate::directory::{self, DriveDirectory, Registry};
 use crate::path;
 use crate::protocol::{
-    Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Spec, receive, send,
+    Clock, DriveFigures, DriveStats, PathTimes, QueueLimits, Reply, Request, Room, Spec, receive, send,
 };
 use crate::timeout;
 
@@ -59,9 +59,8 @@ pub struct CreateOptions {
     /// file systems mounted from it are unmounted, and the directories they were mounted on removed
     /// where they are empty.
     pub owned: bool,
-    /// Whether it takes all its memory when it is created, and gives none back after discards: neither first writes nor
-    /// discards then cost the host more than other commands. Not for a drive whose data goes to a file.
-    pub keeps_memory: bool,
+    /// When it takes room for its data.
+    pub room: Room,
 }
 
 /// An emulated drive.
@@ -157,7 +156,7 @@ impl Drive {
         if directory.exists() {
             return Err(DriveError::Exists { name: options.name.clone() });
         }
-        check_room(options.size, data.as_deref())?;
+        check_room(options, data.as_deref())?;
         let created = directory.create().and_then(|()| start(&directory, options, data));
         if created.is_err() {
             // The first failure is the one to report.
@@ -286,13 +285,18 @@ fn check(options: &CreateOptions) -> Result<(), DriveError> {
     }
 }
 
-/// Refuses a drive whose data could outgrow what holds it: a full disk or memory found later takes
-/// file systems, or other programs, with it.
-fn check_room(size: Bytes, data: Option<&Path>) -> Result<(), DriveError> {
+/// Refuses a drive whose data could outgrow what holds it, unless the caller wants that: a full disk or memory found
+/// later takes file systems, or other programs, with it.
+fn check_room(options: &CreateOptions, data: Option<&Path>) -> Result<(), DriveError> {
+    let size = options.size;
     let (place, available, advice) = match data {
         None => {
             let available = environment::available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
-            ("memory".to_owned(), available, "choose a smaller size, or a file for the data (--data FILE)")
+            (
+                "memory".to_owned(),
+                available,
+                "choose a smaller size, a file for the data (--data FILE), or --sparse",
+            )
         }
         Some(path) if path.exists() => return Err(DriveError::DataExists { path: path.to_owned() }),
         Some(path) => {
@@ -300,10 +304,11 @@ fn check_room(size: Bytes, data: Option<&Path>) -> Result<(), DriveError> {
             let disk = rustix::fs::statvfs(place)
                 .map_err(|errno| DriveError::file("look at", place)(errno.into()))?;
             let available = Bytes(disk.f_bavail * disk.f_frsize);
-            (place.display().to_string(), available, "choose a smaller size or another disk")
+            (place.display().to_string(), available, "choose a smaller size, another disk, or --sparse")
         }
     };
-    if size > available { Err(DriveError::NoRoom { size, place, available, advice }) } else { Ok(()) }
+    let is_short = size > available && options.room != Room::Sparse;
+    if is_short { Err(DriveError::NoRoom { size, place, available, advice }) } else { Ok(()) }
 }
 
 /// Sends `message` to the server of the drive `name` and waits for its answer.
@@ -333,7 +338,7 @@ fn start(
         clock: options.clock,
         data,
         owned: options.owned,
-        keeps_memory: options.keeps_memory,
+        room: options.room,
     };
     ask(&options.name, &life_line, &spec)?;
     let device = loop_device::attach(&directory.file(), SECTOR)?;

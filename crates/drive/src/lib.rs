@@ -31,5 +31,5 @@ mod timeout;
 
 pub use client::{CreateOptions, Drive, DriveState, Listed, list, remove};
 pub use error::{DriveError, Silence};
-pub use protocol::{Clock, DriveFigures, DriveStats, Latencies, PathTimes, QueueLimits};
+pub use protocol::{Clock, DriveFigures, DriveStats, Latencies, PathTimes, QueueLimits, Room};
 pub use server::{release, serve};

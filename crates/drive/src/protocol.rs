@@ -117,6 +117,20 @@ pub struct PathTimes {
 /// finds above that is the way there and back. As a real command it is held, not answered at once.
 pub(crate) const UNTIL_STARTED: Duration = Duration::from_micros(200);
 
+/// When a drive takes room for its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Room {
+    /// As data is written. A drive that may outgrow what is available when it is created is refused.
+    #[default]
+    Checked,
+    /// All memory when it is created, and none is given back after discards: neither first writes nor discards then cost
+    /// the host more than other commands. A drive whose data goes to a file is as with [`Checked`](Self::Checked).
+    Kept,
+    /// As data is written, whatever its size. Writes fail when there is no room left.
+    Sparse,
+}
+
 /// The drive that a server shall serve: the first line that it reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spec {
@@ -128,8 +142,7 @@ pub(crate) struct Spec {
     pub(crate) data: Option<PathBuf>,
     /// Whether the drive goes when its creator does.
     pub(crate) owned: bool,
-    /// Whether memory is taken at once and kept.
-    pub(crate) keeps_memory: bool,
+    pub(crate) room: Room,
 }
 
 /// A request of a client.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 use trimtab_linux::mount;
 
 pub const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
@@ -41,7 +41,7 @@ impl Testbed {
             data: Some(memory.join("data")),
             server: PathBuf::from(TRIMTAB),
             owned: true,
-            keeps_memory: false,
+            room: Room::default(),
         })
         .expect("a drive can be created");
         let keep: &[&str] = match fstype {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 use trimtab_linux::loop_device;
 
 use crate::scene::{EVERYTHING, Scene, is_refused, is_refused_beside_the_kernel, refuses, shares};
@@ -261,7 +261,7 @@ fn data_of_an_emulated_drive_is_refused() {
         data: Some(data.clone()),
         server: PathBuf::from(TRIMTAB),
         owned: true,
-        keeps_memory: false,
+        room: Room::default(),
     })
     .unwrap();
     drop(attaching);

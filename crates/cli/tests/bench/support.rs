@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::BenchDocument;
 use trimtab_core::profile::Profile;
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 use trimtab_linux::loop_device;
 
 use crate::common;
@@ -78,7 +78,7 @@ pub fn drive_in(profile: Profile, size: Bytes, clock: Clock, data: Option<PathBu
         data,
         server: PathBuf::from(TRIMTAB),
         owned: true,
-        keeps_memory: false,
+        room: Room::default(),
     })
     .unwrap()
 }

@@ -15,7 +15,7 @@ use trimtab_core::Bytes;
 use trimtab_core::document::StatusDocument;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_core::profile::{Profile, builtin_text};
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 use trimtab_keeper::service::control;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 use trimtab_linux::{SYSFS, loop_device, mount};
@@ -75,7 +75,7 @@ impl Volume {
             data: None,
             server: PathBuf::from(TRIMTAB),
             owned: true,
-            keeps_memory: false,
+            room: Room::default(),
         });
         let drive = drive.unwrap();
         let volume = Self::on(fstype, drive.device().to_owned(), TempDir::new().unwrap(), Some(drive));

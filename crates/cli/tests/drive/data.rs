@@ -3,13 +3,13 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use trimtab_core::profile::{DiscardedReads, Sourced};
+use trimtab_core::profile::{DiscardedReads, Profile, Sourced};
 use trimtab_core::{Bytes, Extent};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{SYSFS, ioctl};
 
 use crate::support::{Aligned, Numbers, discard, drive, open_direct, options, possible, profile, read_at};
-use trimtab_drive::Drive;
+use trimtab_drive::{Drive, DriveError, Room};
 
 const SECTOR: u64 = 512;
 const GRAIN: u64 = 4096;
@@ -39,6 +39,33 @@ fn follows_a_naive_map(drive: &Drive) {
     let data = read_at(&device, 0, SPACE as usize);
     let wrong = (0..SPACE as usize).find(|at| data[*at] != map[*at]);
     assert_eq!(wrong, None, "the first wrong byte");
+}
+
+#[test]
+fn sparse_drive_is_larger_than_memory() {
+    if !possible() {
+        return;
+    }
+    let profile = Profile::named("samsung-870-evo").unwrap();
+    let size = Bytes(4 << 40);
+    let mut options = options(profile, size);
+    options.preconditioned = true;
+    assert!(matches!(Drive::create(&options), Err(DriveError::NoRoom { .. })));
+    options.room = Room::Sparse;
+    let drive = Drive::create(&options).unwrap();
+    let device = open_direct(drive.device());
+    let places = [0, 1 << 40, size.0 - Bytes::MIB.0];
+    for (number, place) in (1..).zip(places) {
+        device.write_all_at(Aligned::filled(1 << 20, number).bytes(), place).unwrap();
+    }
+    for (number, place) in (1..).zip(places) {
+        assert_eq!(read_at(&device, place, 1 << 20), [number; 1 << 20]);
+    }
+    let stats = drive.stats().unwrap();
+    assert_eq!((stats.mapped, stats.data_held), (size, Bytes(3 << 20)));
+    discard(&device, 0, Bytes::GIB.0);
+    let stats = drive.stats().unwrap();
+    assert_eq!((stats.mapped, stats.data_held), (size - Bytes::GIB, Bytes(2 << 20)));
 }
 
 #[test]

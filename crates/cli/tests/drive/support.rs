@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use trimtab_core::profile::{DiscardedReads, Profile};
 use trimtab_core::{Bytes, Extent};
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 use trimtab_linux::ioctl;
 
 pub use crate::common::possible;
@@ -51,7 +51,7 @@ pub fn options(profile: Profile, size: Bytes) -> CreateOptions {
         data: None,
         server: PathBuf::from(TRIMTAB),
         owned: true,
-        keeps_memory: false,
+        room: Room::default(),
     }
 }
 

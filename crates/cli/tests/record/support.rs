@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_core::trace::{EventKind, TraceEvent, TraceHeader, TraceSource};
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::{SYSFS, mount};
 use trimtab_trace::TraceFile;
@@ -30,7 +30,7 @@ pub fn drive(size: Bytes) -> Drive {
         data: None,
         server: PathBuf::from(TRIMTAB),
         owned: true,
-        keeps_memory: false,
+        room: Room::default(),
     })
     .unwrap()
 }

@@ -13,7 +13,7 @@ use trimtab_core::document::TrimDocument;
 use trimtab_core::document::trim::{Sent, Target};
 use trimtab_core::profile::{DiscardedReads, Profile};
 use trimtab_core::stats::DriveCounters;
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 use trimtab_linux::{mount, trim};
 
 pub use crate::common::possible;
@@ -54,7 +54,7 @@ impl Testbed {
             data: None,
             server: PathBuf::from(TRIMTAB),
             owned: true,
-            keeps_memory: false,
+            room: Room::default(),
         })
         .unwrap();
         let options: &[&str] = match fstype {

@@ -11,7 +11,7 @@ use std::process::Command;
 use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::median;
-use trimtab_drive::{Clock, CreateOptions, Drive};
+use trimtab_drive::{Clock, CreateOptions, Drive, Room};
 
 const SIZE: Bytes = Bytes(2 << 30);
 const ROUNDS: usize = 9;
@@ -49,7 +49,7 @@ fn compare(executable: &Path, wanted: &[String]) -> Result<(), Failure> {
         data: None,
         server: PathBuf::from(executable),
         owned: true,
-        keeps_memory: false,
+        room: Room::default(),
     })?;
     let devices = [bare.device(), drive.device()];
     for device in devices {

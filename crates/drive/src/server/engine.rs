@@ -18,7 +18,7 @@ use super::model::{Emulated, Figures, Model};
 use super::ordering::{RequestNumber, RequestOrder, TIMEOUT};
 use super::panics::{Panicked, contained};
 use crate::data::Identity;
-use crate::protocol::{PathTimes, Spec};
+use crate::protocol::{PathTimes, Room, Spec};
 
 /// Why a drive can't be.
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +91,7 @@ impl Engine {
 
     /// A drive that behaves as `model` does.
     fn on(model: Box<dyn Emulated>, spec: &Spec) -> Result<Self, EngineError> {
-        let store = LazyStore::new(spec.data.as_deref(), spec.size, spec.keeps_memory)?;
+        let store = LazyStore::new(spec.data.as_deref(), spec.size, spec.room)?;
         Ok(Self {
             store,
             model: Mutex::new(Guarded { model, order: RequestOrder::default(), failed: None }),
@@ -263,7 +263,7 @@ mod tests {
             clock,
             data: None,
             owned: false,
-            keeps_memory: false,
+            room: Room::default(),
         };
         let engine = Engine::new(&spec).unwrap();
         engine.start(1, path).unwrap();

@@ -15,6 +15,7 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 
 use super::store::Store;
 use crate::data::Identity;
+use crate::protocol::Room;
 
 /// How long nothing is punched out before room is given back: the host may be timing its discards.
 const QUIET: Duration = Duration::from_millis(20);
@@ -56,12 +57,12 @@ struct Punched {
 }
 
 impl LazyStore {
-    /// A store of `size` in the new file `path`, or in memory, which it takes at once if it keeps its room. On failure no file
-    /// is left.
-    pub(crate) fn new(path: Option<&Path>, size: Bytes, keeps: bool) -> io::Result<Self> {
+    /// A store of `size` in the new file `path`, or in memory. On failure no file is left.
+    pub(crate) fn new(path: Option<&Path>, size: Bytes, room: Room) -> io::Result<Self> {
+        let keeps = room == Room::Kept;
         let nothing = Extent::new(Bytes::ZERO, Bytes::ZERO);
         let shared = Arc::new(Shared {
-            store: Store::new(path, size)?,
+            store: Store::new(path, size, room == Room::Sparse)?,
             punched: Mutex::new(Punched {
                 waiting: ExtentSet::new(),
                 current: nothing,
@@ -202,8 +203,8 @@ mod tests {
 
     #[test]
     fn punched_extents_read_as_zeros_at_once_and_later_writes_stay() {
-        for keeps in [false, true] {
-            let store = LazyStore::new(None, Bytes(SIZE as u64), keeps).unwrap();
+        for room in [Room::Checked, Room::Kept, Room::Sparse] {
+            let store = LazyStore::new(None, Bytes(SIZE as u64), room).unwrap();
             let mut expected = vec![7; SIZE];
             store.write(Bytes::ZERO, &expected).unwrap();
             for round in 0..200 {
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn room_that_is_kept_is_taken_at_once_and_not_given_back_unasked() {
-        let store = LazyStore::new(None, Bytes(SIZE as u64), true).unwrap();
+        let store = LazyStore::new(None, Bytes(SIZE as u64), Room::Kept).unwrap();
         assert_eq!(store.shared.store.held(), Bytes(SIZE as u64));
         store.punch(Extent::at(Bytes::ZERO, Bytes(SIZE as u64 / 2)));
         thread::sleep(QUIET * 5);

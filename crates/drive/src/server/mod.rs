@@ -4,6 +4,7 @@ mod engine;
 mod file;
 mod held;
 mod lazy;
+mod memory_left;
 mod model;
 mod ordering;
 mod panics;

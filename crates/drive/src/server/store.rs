@@ -9,6 +9,7 @@ use std::{io, iter};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use trimtab_core::{Bytes, Extent};
 
+use super::memory_left::MemoryLeft;
 use crate::data::{DataFile, Identity};
 
 /// Memory is striped over this many files: the kernel lets one writer at a time into a file.
@@ -21,6 +22,8 @@ const STRIPE: u64 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Store {
     files: Vec<File>,
+    /// For a store in memory that may be larger than that.
+    left: Option<MemoryLeft>,
 }
 
 /// A part of a request that lies in one file.
@@ -33,13 +36,14 @@ struct Piece<'a> {
 }
 
 impl Store {
-    /// A store of `size` in the new file `path`, or in memory. On failure no file is left.
-    pub(crate) fn new(path: Option<&Path>, size: Bytes) -> io::Result<Self> {
+    /// A store of `size` in the new file `path`, or in memory. With `sparse`, that may be more than there is memory. On
+    /// failure no file is left.
+    pub(crate) fn new(path: Option<&Path>, size: Bytes, sparse: bool) -> io::Result<Self> {
         let files = match path {
             Some(path) => vec![OpenOptions::new().read(true).write(true).create_new(true).open(path)?],
             None => (0..STRIPES).map(|_| memory()).collect::<io::Result<_>>()?,
         };
-        let store = Self { files };
+        let store = Self { files, left: (sparse && path.is_none()).then(MemoryLeft::default) };
         let ready = store.set_size(size).and_then(|()| store.check_punch());
         if let (Err(_), Some(path)) = (&ready, path) {
             // The first failure is the one to report.
@@ -92,7 +96,12 @@ impl Store {
             .try_for_each(|piece| piece.file.read_exact_at(&mut data[piece.range], piece.at))
     }
 
+    /// Writes `data` from `at` on.
+    ///
+    /// # Errors
+    /// `ENOSPC` if there is no room for it.
     pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
+        self.left.as_ref().map_or(Ok(()), |left| left.take(Bytes(data.len() as u64)))?;
         self.pieces(at, data.len())
             .try_for_each(|piece| piece.file.write_all_at(&data[piece.range], piece.at))
     }
@@ -151,17 +160,17 @@ mod tests {
     fn impossible_store_leaves_no_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
-        assert!(Store::new(Some(&path), Bytes(u64::MAX)).is_err());
+        assert!(Store::new(Some(&path), Bytes(u64::MAX), false).is_err());
         assert!(!path.exists());
     }
 
     #[test]
     fn memory_and_files_release_punched_extents() {
-        frees_what_is_punched(&Store::new(None, Bytes(3 * STRIPE)).unwrap());
+        frees_what_is_punched(&Store::new(None, Bytes(3 * STRIPE), true).unwrap());
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data");
-        frees_what_is_punched(&Store::new(Some(&path), Bytes(3 * STRIPE)).unwrap());
-        let again = Store::new(Some(&path), Bytes(3 * STRIPE)).unwrap_err();
+        frees_what_is_punched(&Store::new(Some(&path), Bytes(3 * STRIPE), false).unwrap());
+        let again = Store::new(Some(&path), Bytes(3 * STRIPE), false).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
     }
 }

@@ -8,7 +8,7 @@ use std::{io, thread};
 use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::profile::Profile;
-use trimtab_drive::{Clock, CreateOptions, Drive, DriveFigures};
+use trimtab_drive::{Clock, CreateOptions, Drive, DriveFigures, Room};
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::mount::MountError;
 use trimtab_linux::{SYSFS, mount};
@@ -127,7 +127,7 @@ impl EmulatedTestbed {
             data: None,
             server: server.to_owned(),
             owned: true,
-            keeps_memory: true,
+            room: Room::Kept,
         })?;
         let drive = OwnDrive(Some(drive));
         let target = drive.mount_point();

@@ -8,7 +8,7 @@ use trimtab_core::{Bytes, Extent, Pages};
 use trimtab_ftl::{Command, Device, Op};
 
 use super::*;
-use crate::protocol::Clock;
+use crate::protocol::{Clock, Room};
 
 const SIZE: Bytes = Bytes(512 << 20);
 const PAGE: Bytes = Bytes(4096);
@@ -57,7 +57,7 @@ fn engine(at: Op, reads: DiscardedReads, data: Option<PathBuf>) -> Engine {
         clock: Clock::Model,
         data,
         owned: false,
-        keeps_memory: false,
+        room: Room::default(),
     };
     let model = Model::new(Device::new(&spec.profile, SIZE).unwrap(), spec.clock);
     let engine = Engine::on(Box::new(model), &spec).unwrap();
