@@ -331,8 +331,8 @@ impl Device {
         self.controller.latency(op)
     }
 
-    /// The memory that the maps of the model hold, in bytes a physical page: of the tables, the part that was
-    /// written. Takes time in proportion to its pages.
+    /// The memory that the maps of the model hold, in bytes a physical page: of large tables, the part that was
+    /// written.
     pub fn bytes_per_page(&self) -> f64 {
         let memory = self.ftl.memory() + self.map.as_ref().map_or(0, MapCache::memory);
         memory as f64 / self.ftl.physical_pages() as f64

@@ -1,8 +1,8 @@
 //! The mapping: where each logical page lies on the flash.
 //!
 //! The state is flat arrays: logical to physical, physical to logical, and a bit for each valid
-//! physical page. The hot path never divides: a physical page goes by its [address](Layout). Both
-//! [tables](tables) are a formula until they are written.
+//! physical page. The hot path never divides: a physical page goes by its [address](Layout). Parts of
+//! the [tables](tables) that were never written are a formula.
 //!
 //! Writes are appended to open blocks, the frontiers: one a host stream, one for the map if it lies on the
 //! flash, and for each of these another for what garbage collection moves of its blocks. When a host frontier opens a block and only the reserve is left free, garbage
@@ -14,6 +14,7 @@ mod cache;
 mod cleaning;
 mod fill;
 mod map_pages;
+mod sequence;
 mod sound;
 mod tables;
 mod totals;
@@ -28,7 +29,6 @@ use trimtab_core::stats::EraseSpread;
 use crate::blocks::Blocks;
 use crate::flash::{Cause, Flash};
 use crate::geometry::{FtlConfig, GeometryError};
-use crate::table::entry;
 use crate::validity::Validity;
 use cache::Cache;
 pub(crate) use cache::{CacheConfig, Folding};
@@ -39,8 +39,8 @@ pub use totals::Totals;
 use wear::Levelling;
 pub(crate) use wear::WearConfig;
 
-/// Stands for the address of a logical page without data. Addresses are below: blocks begin at multiples of 64.
-const NONE: u32 = u32::MAX - 1;
+/// Stands for the address of a logical page without data.
+const NONE: u32 = u32::MAX;
 
 /// The pages of an open block that are still to be programmed; empty when no block is open.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -153,8 +153,8 @@ impl Ftl {
         Ok(ftl)
     }
 
-    /// As [`new`](Self::new), of which few pages may be written, with a cache before it, and blocks that wear out. Each block begins on the die on which
-    /// one of `stride` pages does, which has as many pages or more.
+    /// As [`new`](Self::new), with a cache before it, and blocks that wear out. Few of its pages may be written. Each
+    /// block begins on the die on which one of `stride` pages does, which has as many pages or more.
     pub(crate) fn of_drive(
         config: &FtlConfig,
         stride: u32,
@@ -165,12 +165,11 @@ impl Ftl {
         let cached = cache.map_or(0, CacheConfig::blocks);
         config.check_blocks(u64::from(config.blocks) + u64::from(cached))?;
         let blocks = config.blocks + cached;
-        let pages = blocks as usize * stride as usize;
         let layout = Layout { shift: config.block_shift(), stride };
         Ok(Self {
             layout,
-            addresses: Addresses::new(config.used().0 as u32)?,
-            contents: Contents::new(pages)?,
+            addresses: Addresses::new(config.used().0 as u32, config.pages_per_block)?,
+            contents: Contents::new(layout, blocks)?,
             valid: Validity::new(blocks << layout.shift),
             blocks: Blocks::new(config, cached, wear),
             frontiers: vec![Frontier::default(); 2 * config.outer_frontiers() as usize + 2],
@@ -214,7 +213,7 @@ impl Ftl {
         self.blocks.free()
     }
 
-    /// The memory it holds, in bytes a physical page. Takes time in proportion to its pages.
+    /// The memory it holds, in bytes a physical page.
     pub fn bytes_per_page(&self) -> f64 {
         self.memory() as f64 / self.contents.len() as f64
     }
@@ -224,9 +223,9 @@ impl Ftl {
         self.contents.len()
     }
 
-    /// The memory it holds, in bytes: of the tables, the part that was written. Takes time in proportion to its pages.
+    /// The memory it holds, in bytes: of the tables, the part that was written if they are large, or else all.
     pub(crate) fn memory(&self) -> usize {
-        let maps = self.addresses.memory() + self.contents.memory();
+        let maps = self.addresses.memory() + self.contents.memory(self.layout);
         let moving =
             self.moving.capacity() * size_of::<u32>() + self.map.as_ref().map_or(0, MapPages::memory);
         maps + moving + self.valid.memory() + self.blocks.memory() + size_of_val(&self.streams[..])
@@ -246,8 +245,8 @@ impl Ftl {
     /// # Panics
     /// If the model has no page before `page`.
     pub fn mapped_from(&self, page: Pages) -> Option<Pages> {
+        assert!(page <= self.config.logical, "there are {} pages", self.config.logical.0);
         let (page, end) = (page.0 as u32, self.config.logical.0 as u32);
-        assert!(page <= end, "there are {end} pages");
         let after = self.addresses.first_with_data(page..end);
         after.or_else(|| self.addresses.first_with_data(0..page)).map(|page| Pages(page.into()))
     }
@@ -331,17 +330,17 @@ impl Ftl {
             let run = self.layout.dense(next)..self.layout.dense(next) + count;
             self.valid.set(next, count);
             self.blocks.fill(self.layout.block(next), count);
-            let contents = self.contents.entries(run.clone());
+            let contents = self.contents.entries(self.layout.block(next), run.clone());
             let mut stale = Stale::new(self.layout, &mut self.valid, &mut self.blocks);
             for ((address, content), page) in (next..).zip(contents).zip(&mut pages) {
-                *content = entry(page);
+                *content = page;
+                let before = std::mem::replace(self.addresses.slot(page), address);
                 if IS_MOVE {
-                    self.addresses.set(page, address);
                     if let Some(map) = &mut self.map {
                         map.moved(page);
                     }
                 } else {
-                    match self.addresses.replace(page, address) {
+                    match before {
                         NONE => self.mapped += 1,
                         before => stale.add(before..before + 1),
                     }

@@ -8,7 +8,7 @@ mod tests;
 
 use trimtab_core::profile::GcPolicy;
 
-use super::tables::Sequence;
+use super::sequence::Sequence;
 use super::{Frontier, Ftl, Stale, Totals};
 use crate::flash::Untimed;
 
@@ -26,7 +26,8 @@ impl Ftl {
         self.mapped = self.config.logical.0;
         let second = self.fill(&first);
         debug_assert_eq!(self.totals.copied, 0, "victims have no valid page");
-        self.contents.fill(self.layout, self.config.blocks, &second);
+        let pages = self.config.logical.0 as u32;
+        self.contents.fill(self.layout, pages, &second);
         self.addresses.fill(second);
         true
     }

@@ -1,97 +1,63 @@
 //! The two tables of the mapping: the address of each logical page, and the logical page at each address.
 //!
-//! An entry that was never written stands for a formula. So a drive that was filled in order needs no table
-//! until its pages are written again, and a large one starts at once: memory is taken by what is touched.
+//! A part that was never written stands for a formula. So a drive that was filled in order needs no table until its
+//! pages are written again, and a large one starts at once: memory is taken by what is touched.
 
 use std::ops::Range;
 
+use super::sequence::Sequence;
 use super::{Layout, NONE};
-use crate::table::{Entry, Table, entry, number};
+use crate::table::Table;
 
-/// Entries that a discard of all of them returns to the formula: those of one page of memory.
+/// Addresses that are written together for the first time: those of one page of memory.
 const CHUNK: u32 = 1 << 10;
 
-/// Where writing every logical page in order has put them: the rest of an open block first, then whole blocks.
-#[derive(Debug, Default)]
-pub(super) struct Sequence {
-    pages_per_block: u32,
-    /// The place of the first logical page in its block.
-    head: u32,
-    /// The first address of each block, in the order in which they were filled.
-    firsts: Vec<u32>,
-}
+/// A bit for each chunk.
+struct Bits(Vec<u64>);
 
-impl Sequence {
-    /// No page was written yet.
-    pub(super) fn new(pages_per_block: u32) -> Self {
-        Self { pages_per_block, head: 0, firsts: Vec::new() }
+impl Bits {
+    /// For this many pages.
+    fn new(pages: u32, value: bool) -> Self {
+        let words = pages.div_ceil(CHUNK * u64::BITS) as usize;
+        Self(vec![if value { u64::MAX } else { 0 }; words])
     }
 
-    /// The next pages are written from this address on, to the end of its block.
-    pub(super) fn push(&mut self, layout: Layout, address: u32) {
-        let first = layout.first(layout.block(address));
-        if self.firsts.is_empty() {
-            self.head = address - first;
-        }
-        self.firsts.push(first);
+    #[inline]
+    fn get(&self, chunk: u32) -> bool {
+        self.0[(chunk / u64::BITS) as usize] >> (chunk % u64::BITS) & 1 == 1
     }
 
-    /// The address of a logical page.
-    fn address(&self, page: u32) -> u32 {
-        let place = self.head + page;
-        self.firsts[(place / self.pages_per_block) as usize] + place % self.pages_per_block
-    }
-
-    /// The addresses of logical pages, those of one block at a time; none where no page was written.
-    pub(super) fn addresses(&self, pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
-        let mut next = if self.firsts.is_empty() { pages.end } else { pages.start };
-        std::iter::from_fn(move || {
-            if next == pages.end {
-                return None;
-            }
-            let left = self.pages_per_block - (self.head + next) % self.pages_per_block;
-            let (address, count) = (self.address(next), left.min(pages.end - next));
-            next += count;
-            Some(address..address + count)
-        })
-    }
-
-    /// For each of `blocks` blocks, the logical page at its first address. It may lie before page 0, and wraps.
-    fn starts(&self, layout: Layout, blocks: u32) -> Vec<u32> {
-        let mut starts = vec![0; blocks as usize];
-        let pages = (0..).step_by(self.pages_per_block as usize);
-        for (first, page) in self.firsts.iter().zip(pages) {
-            starts[layout.block(*first) as usize] = u32::wrapping_sub(page, self.head);
-        }
-        starts
-    }
-
-    fn memory(&self) -> usize {
-        size_of_val(&self.firsts[..])
+    fn set(&mut self, chunk: u32) {
+        self.0[(chunk / u64::BITS) as usize] |= 1 << (chunk % u64::BITS);
     }
 }
 
 /// The address of each logical page, or [`NONE`].
 pub(super) struct Addresses {
     table: Table,
-    /// The pages of entries that were never written, unless their chunk is empty.
+    /// The chunks whose pages have their addresses in the table.
+    written: Bits,
+    /// The others whose pages have no data.
+    empty: Bits,
+    /// The addresses of all other pages.
     sequence: Sequence,
-    /// A bit for each chunk: pages whose entry was not written since have no data.
-    empty: Vec<u64>,
 }
 
 impl Addresses {
     /// `pages` pages without data.
-    pub(super) fn new(pages: u32) -> std::io::Result<Self> {
-        let words = pages.div_ceil(CHUNK * u64::BITS) as usize;
-        let sequence = Sequence::default();
-        Ok(Self { table: Table::new(pages as usize)?, sequence, empty: vec![u64::MAX; words] })
+    pub(super) fn new(pages: u32, pages_per_block: u32) -> std::io::Result<Self> {
+        Ok(Self {
+            table: Table::new(pages as usize)?,
+            written: Bits::new(pages, false),
+            empty: Bits::new(pages, true),
+            sequence: Sequence::new(pages_per_block),
+        })
     }
 
     /// All pages were written in order. They had no data before.
     pub(super) fn fill(&mut self, sequence: Sequence) {
         self.sequence = sequence;
-        self.empty.fill(0);
+        self.empty = Bits::new(self.len(), false);
     }
 
     /// The number of pages.
@@ -99,40 +65,38 @@ impl Addresses {
         self.table.len() as u32
     }
 
-    /// Takes huge pages, for which most entries have to be written.
+    /// Takes huge pages, for which most addresses have to be written.
     pub(super) fn use_huge_pages(&mut self) {
         self.table.use_huge_pages();
     }
 
-    /// The memory that it has taken, in bytes.
+    /// The memory that it takes, in bytes.
     pub(super) fn memory(&self) -> usize {
-        self.table.memory() + self.sequence.memory() + size_of_val(&self.empty[..])
+        let chunks: u32 = self.written.0.iter().map(|word| word.count_ones()).sum();
+        let bits = size_of_val(&self.written.0[..]) + size_of_val(&self.empty.0[..]);
+        self.table.memory(chunks as usize * CHUNK as usize) + self.sequence.memory() + bits
     }
 
     /// The address of a page.
     #[inline]
     pub(super) fn get(&self, page: u32) -> u32 {
-        self.resolve(page, self.table[page as usize])
+        if self.written.get(page / CHUNK) { self.table[page as usize] } else { self.unwritten(page) }
     }
 
-    /// Sets the address of a page; returns the one before.
+    /// The address of a page, to be changed.
     #[inline]
-    pub(super) fn replace(&mut self, page: u32, address: u32) -> u32 {
-        let before = std::mem::replace(&mut self.table[page as usize], entry(address));
-        self.resolve(page, before)
+    pub(super) fn slot(&mut self, page: u32) -> &mut u32 {
+        if !self.written.get(page / CHUNK) {
+            self.write_chunk(page / CHUNK);
+        }
+        &mut self.table[page as usize]
     }
 
-    /// Sets the address of a page.
-    #[inline]
-    pub(super) fn set(&mut self, page: u32, address: u32) {
-        self.table[page as usize] = entry(address);
-    }
-
-    /// Touches the entries of pages, so that cache misses overlap.
+    /// Touches the addresses of pages, so that cache misses overlap.
     #[inline]
     pub(super) fn touch(&self, pages: &[u32]) -> u32 {
-        let entries = &self.table[..];
-        pages.iter().fold(0, |touched, page| touched ^ entries[*page as usize].map_or(0, number))
+        let pages = pages.iter().filter(|page| self.written.get(**page / CHUNK));
+        pages.fold(0, |touched, page| touched ^ self.table[*page as usize])
     }
 
     /// Takes the data of pages away. `forget` is told their addresses, those in a row of one block at a time.
@@ -144,44 +108,27 @@ impl Addresses {
         let mut start = pages.start;
         while start < pages.end {
             let chunk = start / CHUNK;
-            let whole = chunk * CHUNK..(chunk + 1).saturating_mul(CHUNK).min(self.len());
+            let whole = self.pages_of(chunk);
             let part = start..pages.end.min(whole.end);
             start = part.end;
-            if part == whole {
-                self.remove_chunk(chunk, whole, &mut forget);
-                continue;
+            if !self.written.get(chunk) {
+                if self.empty.get(chunk) {
+                    continue;
+                }
+                if part == whole {
+                    self.sequence.addresses(whole).for_each(&mut forget);
+                    self.empty.set(chunk);
+                    continue;
+                }
+                self.write_chunk(chunk);
             }
-            for page in part {
-                let address = self.get(page);
-                if address != NONE {
-                    self.set(page, NONE);
-                    forget(address..address + 1);
+            for address in &mut self.table[part.start as usize..part.end as usize] {
+                if *address != NONE {
+                    forget(*address..*address + 1);
+                    *address = NONE;
                 }
             }
         }
-    }
-
-    /// As [`remove`](Self::remove), of all pages of a chunk. Writes no entry that was never written.
-    fn remove_chunk(&mut self, chunk: u32, pages: Range<u32>, forget: &mut impl FnMut(Range<u32>)) {
-        let is_empty = self.is_empty(chunk);
-        let entries = &mut self.table[pages.start as usize..pages.end as usize];
-        if entries.iter().all(Option::is_none) {
-            if !is_empty {
-                self.sequence.addresses(pages).for_each(forget);
-            }
-        } else {
-            for (page, entry) in pages.zip(entries) {
-                let address = match entry.take() {
-                    Some(entry) => number(entry),
-                    None if is_empty => NONE,
-                    None => self.sequence.address(page),
-                };
-                if address != NONE {
-                    forget(address..address + 1);
-                }
-            }
-        }
-        self.empty[(chunk / u64::BITS) as usize] |= 1 << (chunk % u64::BITS);
     }
 
     /// The first of these pages that has data.
@@ -189,51 +136,81 @@ impl Addresses {
         let mut start = pages.start;
         while start < pages.end {
             let chunk = start / CHUNK;
-            let end = (chunk + 1).saturating_mul(CHUNK).min(pages.end);
-            let (none, is_empty) = (entry(NONE), self.is_empty(chunk));
-            let has_data = |entry: &Entry| *entry != none && !(is_empty && entry.is_none());
-            if let Some(at) = self.table[start as usize..end as usize].iter().position(has_data) {
-                return Some(start + at as u32);
+            let end = self.pages_of(chunk).end.min(pages.end);
+            if self.written.get(chunk) {
+                let addresses = &self.table[start as usize..end as usize];
+                if let Some(at) = addresses.iter().position(|address| *address != NONE) {
+                    return Some(start + at as u32);
+                }
+            } else if !self.empty.get(chunk) {
+                return Some(start);
             }
             start = end;
         }
         None
     }
 
-    fn is_empty(&self, chunk: u32) -> bool {
-        self.empty[(chunk / u64::BITS) as usize] >> (chunk % u64::BITS) & 1 == 1
+    fn pages_of(&self, chunk: u32) -> Range<u32> {
+        chunk * CHUNK..(chunk + 1).saturating_mul(CHUNK).min(self.len())
     }
 
-    /// The address that the entry of a page stands for.
-    #[inline]
-    fn resolve(&self, page: u32, entry: Entry) -> u32 {
-        entry.map_or_else(|| self.unwritten(page), number)
-    }
-
-    /// The address of a page whose entry was never written.
+    /// The address of a page that is not in the table.
     #[cold]
     fn unwritten(&self, page: u32) -> u32 {
-        if self.is_empty(page / CHUNK) { NONE } else { self.sequence.address(page) }
+        if self.empty.get(page / CHUNK) { NONE } else { self.sequence.address(page) }
+    }
+
+    /// Writes the addresses of a chunk's pages to the table.
+    #[cold]
+    fn write_chunk(&mut self, chunk: u32) {
+        let pages = self.pages_of(chunk);
+        let mut entries = &mut self.table[pages.start as usize..pages.end as usize];
+        if self.empty.get(chunk) {
+            entries.fill(NONE);
+        } else {
+            for addresses in self.sequence.addresses(pages) {
+                let (run, rest) = entries.split_at_mut(addresses.len());
+                run.iter_mut().zip(addresses).for_each(|(entry, address)| *entry = address);
+                entries = rest;
+            }
+        }
+        self.written.set(chunk);
     }
 }
+
+/// Stands for the first logical page of a block whose pages are in the table.
+const IN_TABLE: u32 = u32::MAX;
+/// Stands for the first logical page of a block that was never written.
+const UNWRITTEN: u32 = u32::MAX - 1;
 
 /// The logical page that each physical page holds, by dense number.
 pub(super) struct Contents {
     table: Table,
-    /// For each block, the logical page at its first address, of those whose entries were never written. Empty
-    /// where there are none.
+    /// For each block, the logical page at its first address, where it holds neighbours and is not in the table.
     starts: Vec<u32>,
 }
 
 impl Contents {
-    /// `pages` physical pages that hold nothing.
-    pub(super) fn new(pages: usize) -> std::io::Result<Self> {
-        Ok(Self { table: Table::new(pages)?, starts: Vec::new() })
+    /// The pages of `blocks` blocks that hold nothing.
+    pub(super) fn new(layout: Layout, blocks: u32) -> std::io::Result<Self> {
+        let pages = blocks as usize * layout.stride as usize;
+        Ok(Self { table: Table::new(pages)?, starts: vec![UNWRITTEN; blocks as usize] })
     }
 
-    /// Logical pages were written in order to `blocks` blocks, which held nothing before.
-    pub(super) fn fill(&mut self, layout: Layout, blocks: u32, sequence: &Sequence) {
-        self.starts = sequence.starts(layout, blocks);
+    /// All of `pages` logical pages were written in order. The blocks held nothing before.
+    pub(super) fn fill(&mut self, layout: Layout, pages: u32, sequence: &Sequence) {
+        let mut page = 0;
+        for addresses in sequence.addresses(0..pages) {
+            let (block, count) = (layout.block(addresses.start), addresses.len() as u32);
+            if count == sequence.pages_per_block() {
+                self.starts[block as usize] = page;
+            } else {
+                let dense = layout.dense(addresses.start);
+                let entries = self.entries(block, dense..dense + count);
+                entries.iter_mut().zip(page..).for_each(|(entry, page)| *entry = page);
+            }
+            page += count;
+        }
     }
 
     /// The number of physical pages.
@@ -246,37 +223,46 @@ impl Contents {
         self.table.use_huge_pages();
     }
 
-    /// The memory that it has taken, in bytes.
-    pub(super) fn memory(&self) -> usize {
-        self.table.memory() + size_of_val(&self.starts[..])
+    /// The memory that it takes, in bytes.
+    pub(super) fn memory(&self, layout: Layout) -> usize {
+        let blocks = self.starts.iter().filter(|start| **start == IN_TABLE).count();
+        self.table.memory(blocks * layout.stride as usize) + size_of_val(&self.starts[..])
     }
 
-    /// The entries of physical pages, to be written.
+    /// The entries of physical pages of an open block, to be written.
     #[inline]
-    pub(super) fn entries(&mut self, pages: Range<u32>) -> &mut [Entry] {
+    pub(super) fn entries(&mut self, block: u32, pages: Range<u32>) -> &mut [u32] {
+        self.starts[block as usize] = IN_TABLE;
         &mut self.table[pages.start as usize..pages.end as usize]
     }
 
     /// The logical pages that the physical pages of a block hold.
     #[inline]
     pub(super) fn of_block(&self, layout: Layout, block: u32, pages: u32) -> BlockContents<'_> {
+        let start = self.starts[block as usize];
+        if start < UNWRITTEN {
+            return BlockContents::From(start);
+        }
         let dense = layout.dense(layout.first(block)) as usize;
-        let start = self.starts.get(block as usize).copied().unwrap_or_default();
-        BlockContents { entries: &self.table[dense..dense + pages as usize], start }
+        BlockContents::InTable(&self.table[dense..dense + pages as usize])
     }
 }
 
 /// The logical pages that the physical pages of one block hold.
-pub(super) struct BlockContents<'a> {
-    entries: &'a [Entry],
-    /// The logical page at the first address, of those whose entries were never written.
-    start: u32,
+#[derive(Clone, Copy)]
+pub(super) enum BlockContents<'a> {
+    InTable(&'a [u32]),
+    /// Neighbours, from this one on.
+    From(u32),
 }
 
 impl BlockContents<'_> {
     /// The logical page that page `place` of the block holds; any one where it holds no valid data.
     #[inline]
-    pub(super) fn get(&self, place: u32) -> u32 {
-        self.entries[place as usize].map_or(self.start.wrapping_add(place), number)
+    pub(super) fn get(self, place: u32) -> u32 {
+        match self {
+            Self::InTable(entries) => entries[place as usize],
+            Self::From(start) => start + place,
+        }
     }
 }
