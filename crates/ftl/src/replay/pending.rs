@@ -44,8 +44,12 @@ impl Pending {
             return;
         }
         for (word, bits) in masks(extent.start.0 / SECTOR.0..extent.end.0.div_ceil(SECTOR.0)) {
-            self.sectors -= u64::from((bits & self.words[word]).count_ones());
-            self.words[word] &= !bits;
+            let taken = bits & self.words[word];
+            // Memory where nothing was ever free is not written, and so takes no room.
+            if taken != 0 {
+                self.sectors -= u64::from(taken.count_ones());
+                self.words[word] ^= taken;
+            }
         }
     }
 
