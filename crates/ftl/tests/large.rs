@@ -38,5 +38,5 @@ fn drive_of_a_terabyte_takes_memory_by_what_is_touched() {
     assert!(device.is_mapped(Pages(half.0 / PAGE.0 - 1)) && !device.is_mapped(Pages(half.0 / PAGE.0)));
     let peak = status("VmHWM:");
     assert!(peak < Bytes(200 << 20), "{peak} of memory");
-    assert!(device.bytes_per_page() < 0.5, "{} bytes a page", device.bytes_per_page());
+    assert!(device.bytes_per_page() < 0.25, "{} bytes a page", device.bytes_per_page());
 }

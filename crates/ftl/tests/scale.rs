@@ -4,7 +4,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use trimtab_core::profile::{MapCache, Profile, Sourced, Wear, builtin};
 use trimtab_core::{Bytes, Pages};
-use trimtab_ftl::{Ftl, FtlConfig, Untimed};
+use trimtab_ftl::{Device, Ftl, FtlConfig, GeometryError, Untimed};
 
 const MIB: u64 = 1 << 20;
 
@@ -38,6 +38,16 @@ fn effective_spare_is_that_of_the_whole_drive_at_every_size() {
                 assert!((0.0..most).contains(&smaller), "{name} of {mib} MiB: {smaller}");
             }
         }
+    }
+}
+
+#[test]
+fn every_profile_makes_a_drive_of_10_tib_and_refuses_one_of_16() {
+    for profile in builtin().unwrap() {
+        let drive = Device::new(&profile, Bytes(10 << 40)).unwrap();
+        assert_eq!(drive.mapped(), Bytes::ZERO);
+        let refused = Device::new(&profile, Bytes(16 << 40)).err();
+        assert!(matches!(refused, Some(GeometryError::TooLarge { .. })), "{}: {refused:?}", profile.name);
     }
 }
 
