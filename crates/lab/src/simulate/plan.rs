@@ -320,8 +320,8 @@ fn workers(drives: &[(Profile, String)], size: Bytes) -> Result<usize, PlanError
     Ok(workers.max(1))
 }
 
-/// The memory that a replay's tables need: both maps, valid bits, and what is kept of each block; and a bit for each
-/// sector.
+/// The most memory that a replay's tables take: both maps, valid bits, and what is kept of each block; and a bit for each
+/// sector. They take it by what is written, which of a large drive may be little.
 pub(crate) fn memory(profile: &Profile, size: Bytes) -> Result<Bytes, PlanError> {
     let config = geometry(profile, size)?;
     let tables = u64::from(config.blocks) * (u64::from(config.pages_per_block) * 17 / 2 + 32);

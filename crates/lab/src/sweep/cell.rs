@@ -161,7 +161,7 @@ impl Cell {
         }
     }
 
-    /// The memory that its flash model needs, with the trace if it replays one; none if no such model can be made.
+    /// The most memory that its flash model takes, with the trace if it replays one; none if no such model can be made.
     pub fn memory(&self, trace: Option<&SharedTrace>) -> Option<Bytes> {
         match self {
             Self::Trace(cell) => {
