@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
+use trimtab_core::document::CompareDocument;
 use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::{
@@ -121,6 +122,26 @@ fn same_work_takes_the_same_time_on_an_idle_and_a_busy_machine() {
     assert!(stats["counters"]["discards"].as_u64().unwrap() > 0, "{stats}");
     assert_eq!(output.files[1], None);
     assert_eq!(busy(run), (output, lines));
+}
+
+#[test]
+fn writers_at_once_take_the_same_time_on_an_idle_and_a_busy_machine() {
+    let Some(image) = image() else { return };
+    let compare = "trimtab compare --clock real --runs 1 --writers 4 --policy online --idle 1s --size 96M \
+                   --profile ocz-agility-3 --json compare.json";
+    let order = GuestCommand { files_back: vec!["compare.json".into()], ..command(compare) };
+    let run = || {
+        let mut output = image.run(&order, &Interrupt::never(), &mut |_| {}).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status, GuestStatus::Exited(0), "{said}");
+        String::from_utf8(output.files.remove(0).unwrap()).unwrap()
+    };
+    let document = run();
+    let compared: CompareDocument = serde_json::from_str(&document).unwrap();
+    assert_eq!((compared.writers, compared.stopped), (4, None));
+    let waited = compared.runs[0].writers_waited_s();
+    assert!(waited.len() == 4 && waited.iter().all(|writer| *writer > 0.0), "{waited:?}");
+    assert_eq!(busy(run), document);
 }
 
 /// The times that the work printed, in seconds.

@@ -36,6 +36,8 @@ fn unknown_names_list_the_known_ones() {
         (["--profile", "/no/such.toml"], 1, "/no/such.toml"),
         (["--size", "lots"], 2, "not a number with a unit"),
         (["--runs", "0"], 2, "not in 1..=1000"),
+        (["--writers", "0"], 2, "not in 1..=64"),
+        (["--writers", "65"], 2, "not in 1..=64"),
         (["--tree", "/usr"], 1, "--workload tree"),
         (["--idle", "sometimes"], 2, "expected number at 0"),
         (["--idle", "5000d"], 2, "longer than"),
@@ -48,6 +50,23 @@ fn unknown_names_list_the_known_ones() {
         let (status, said) = refused(&mut compare(&arguments));
         assert_eq!(status, Some(code), "{said}");
         assert!(said.contains(known), "{said}");
+    }
+}
+
+#[test]
+fn work_that_has_one_writer_is_not_divided() {
+    let dir = TempDir::new().unwrap();
+    let tree = dir.path().to_str().unwrap();
+    for (arguments, reason) in [
+        (&["--", "true"][..], "a command of your own cannot be divided among writers"),
+        (&["--workload", "tree", "--tree", tree], "a tree of your own cannot be divided"),
+        (&["--workload", "fsck"], "the workload fsck cannot be divided"),
+        (&["--workload", "tree", "--tree-files", "2"], "2 files are fewer than 3 writers"),
+        (&["--workload", "postmark", "--postmark", "files=2"], "2 files are fewer than 3 writers"),
+    ] {
+        let (status, said) = refused(compare(&["--writers", "3"]).args(arguments));
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains(reason), "{said}");
     }
 }
 

@@ -143,6 +143,57 @@ fn laptop_has_a_day_of_pauses_and_a_probe_of_its_own() {
     assert!(discards(finished.run("ext4", Batched)) > 0);
 }
 
+/// Bytes that the host wrote in a run.
+fn written(run: &Run) -> f64 {
+    run.steps.iter().map(|step| step.host_bytes.mib()).sum()
+}
+
+#[test]
+fn writers_divide_a_workload_and_wait_each_for_themselves() {
+    if !possible() {
+        return;
+    }
+    let small = "files=500,transactions=1000";
+    for workload in [&["fragment"][..], &["aged"], &["postmark", "--postmark", small]] {
+        let options = ["--policy", "online", "--runs", "1", "--idle", "1s", "--workload"];
+        let arguments = [&options[..], workload].concat();
+        let alone = finish(compare(&FAST), &arguments);
+        let together = finish(compare(&FAST), &[&arguments[..], &["--writers", "5"]].concat());
+        for finished in [&alone, &together] {
+            assert!(finished.output.status.success(), "{workload:?}: {}", finished.stderr());
+        }
+        assert_eq!((alone.document.writers, together.document.writers), (1, 5));
+        let [one, five] = [&alone, &together].map(|finished| finished.run("ext4", Online));
+        assert!(one.verified && five.verified && discards(five) > 0);
+        assert_eq!(names(one), names(five));
+        // Directories, and parts that are rounded down to whole MiB.
+        let ratio = written(five) / written(one);
+        assert!((0.9..1.1).contains(&ratio), "{workload:?}: {ratio}");
+        assert!(one.writers_waited_s().is_empty());
+        for step in &five.steps {
+            let writers = if step.kind == StepKind::Activity { 5 } else { 0 };
+            assert_eq!(step.writers_s.len(), writers, "{}", step.name);
+            assert!(step.writers_s.iter().all(|span| (0.0..=step.length_s).contains(span)), "{step:?}");
+        }
+        let text = together.stdout();
+        assert!(text.contains("with 5 writers on an emulated"), "{text}");
+        assert!(text.contains("Seconds that a single writer waited: online"), "{text}");
+        assert!(alone.stdout().contains("Measured with one writer"), "{}", alone.stdout());
+    }
+}
+
+#[test]
+fn writers_with_too_small_a_share_are_refused() {
+    if !possible() {
+        return;
+    }
+    let options = ["--policy", "none", "--runs", "1", "--workload", "database", "--writers", "20"];
+    let finished = finish(compare(&FAST), &options);
+    assert_eq!(finished.output.status.code(), Some(1));
+    let said = finished.stderr();
+    assert!(said.contains("each of 20 writers needs 48 MiB and has"), "{said}");
+}
+
 #[test]
 fn sleeps_of_a_command_are_idle_periods_in_virtual_time() {
     let dir = TempDir::new().unwrap();
