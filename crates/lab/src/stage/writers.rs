@@ -10,14 +10,13 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use trimtab_core::document::StepKind;
-use trimtab_core::interrupt::Interrupt;
+use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 use super::{Course, Stage};
 use crate::error::LabError;
 use crate::share::Share;
 use crate::work::Work;
 use crate::workload::Workload;
-use trimtab_core::interrupt::Interrupted;
 
 /// The next step of a writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +68,9 @@ impl Turns {
     }
 }
 
+/// The thread of a writer, which gives back its work.
+type WriterThread<'scope> = ScopedJoinHandle<'scope, (Work, Result<(), LabError>)>;
+
 /// A writer that runs, seen from the stage of all.
 struct Writer {
     number: usize,
@@ -84,7 +86,7 @@ impl Writer {
         workload: &'scope dyn Workload,
         work: Work,
         stop: Interrupt,
-    ) -> (Self, ScopedJoinHandle<'scope, (Work, Result<(), LabError>)>) {
+    ) -> (Self, WriterThread<'scope>) {
         let ((messages, received), (go, turn)) = (channel(), channel());
         let number = work.share().number() as usize;
         let thread = scope.spawn(move || {

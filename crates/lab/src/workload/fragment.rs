@@ -85,9 +85,8 @@ impl Plan {
 /// batch are not neighbours if there are enough files.
 fn stride(files: u64) -> u64 {
     let is_complete = |stride: &u64| gcd(*stride, files) == 1;
-    let is_apart = |stride: &u64| {
-        (1..BATCH as u64).all(|turns| !matches!(turns * stride % files, at if at == 1 || at == files - 1))
-    };
+    let is_near = |at: u64| at == 1 || at == files - 1;
+    let is_apart = |stride: &u64| (1..BATCH as u64).all(|turns| !is_near(turns * stride % files));
     let first = (files * STRIDE / FILES).max(1);
     let candidates = || (first..first + files).filter(is_complete);
     candidates().find(is_apart).or_else(|| candidates().next()).unwrap_or(1)
