@@ -18,7 +18,7 @@ use super::model::{Emulated, Figures, Model};
 use super::ordering::{RequestNumber, RequestOrder, TIMEOUT};
 use super::panics::{Panicked, contained};
 use crate::data::Identity;
-use crate::protocol::{PathTimes, Room, Spec};
+use crate::protocol::{PathTimes, Spec};
 
 /// Why a drive can't be.
 #[derive(Debug, thiserror::Error)]
@@ -245,7 +245,7 @@ mod tests {
     use trimtab_core::profile::{Profile, Sourced};
 
     use super::*;
-    use crate::protocol::Clock;
+    use crate::protocol::{Clock, Room};
 
     const PAGE: usize = 4096;
     const SECTOR: usize = 512;
