@@ -198,3 +198,22 @@ fn async_is_for_btrfs_and_skipped_elsewhere() {
     let ran: Vec<_> = finished.document.runs.iter().map(|run| (run.fs.as_str(), run.policy.kind())).collect();
     assert_eq!(ran, [("ext4", None), ("btrfs", None), ("btrfs", Async)]);
 }
+
+#[test]
+fn drive_that_forgets_discarded_data_costs_no_time() {
+    let profile = include_str!("../../../../profiles/samsung-870-evo.toml");
+    let zeros = "reads = { value = \"zeros\"";
+    assert!(profile.contains(zeros));
+    let waited = |reads: &str| -> f64 {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("drive.toml");
+        fs::write(&file, profile.replace(zeros, &format!("reads = {{ value = \"{reads}\""))).unwrap();
+        let options = ["--profile", file.to_str().unwrap(), "--size", "512M"];
+        let finished = finish(compare(&options), &["--policy", "smart", "--idle", "0s", "--runs", "1"]);
+        let run = finished.run("ext4", Smart);
+        let activities = run.steps.iter().filter(|step| step.kind == StepKind::Activity);
+        activities.map(|step| step.length_s).sum()
+    };
+    let [zeros, old] = ["zeros", "old"].map(waited);
+    assert!((old / zeros - 1.0).abs() < 0.005, "{zeros} s and {old} s");
+}

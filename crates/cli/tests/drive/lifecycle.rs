@@ -418,13 +418,13 @@ fn impossible_drives_are_refused_and_leave_nothing() {
     assert!(slow.contains("0 cannot be a speed"), "{slow}");
     let standing = refuses(name, "nvme-tlc", "1G", &["--clock", "real", "--speed", "1e-300"]);
     assert!(standing.contains("cannot be a speed; use a number from 0.001"), "{standing}");
-    assert!(refuses(name, "nvme-tlc", "4096T", &[]).contains("choose a smaller size, or a file"));
+    assert!(refuses(name, "nvme-tlc", "4096T", &[]).contains("choose a smaller size, a file for the data"));
 
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let data = data.to_str().unwrap();
     let full = refuses(name, "nvme-tlc", "4096T", &["--data", data]);
-    assert!(full.contains("choose a smaller size or another disk"), "{full}");
+    assert!(full.contains("choose a smaller size, another disk, or --sparse"), "{full}");
     assert!(!Path::new(data).exists());
     fs::write(data, "precious").unwrap();
     assert!(refuses(name, "nvme-tlc", "1G", &["--data", data]).contains("exists; remove it"));
