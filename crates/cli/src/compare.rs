@@ -107,7 +107,7 @@ pub struct Args {
     /// How often each policy is run [default: 1 in virtual time, where runs differ by less than 1 %; else 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// Writers at once: N copies of the workload, each with an Nth of its files and of the space, in a directory of its
+    /// Writers at once: N copies of the workload, each with an Nth of the work and of the space, in a directory of its
     /// own. Not for your own command or tree, nor for mkfs, fsck, resize and fitrim
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     writers: u32,

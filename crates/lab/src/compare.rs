@@ -106,11 +106,14 @@ pub enum Place {
 }
 
 impl Place {
-    /// The size of the drive, or the most space that the workload may use.
+    /// The size of the drive, or the most space that the workload may and can use.
     fn size(&self) -> Bytes {
         match self {
             Self::Emulated { size, .. } => *size,
-            Self::Directory { room, .. } => *room,
+            Self::Directory { dir, room, .. } => {
+                let free = rustix::fs::statvfs(dir).map(|stat| Bytes(stat.f_bavail * stat.f_frsize));
+                free.map_or(*room, |free| free.min(*room))
+            }
         }
     }
 }

@@ -90,7 +90,7 @@ pub enum LabError {
     },
     /// A writer's share is less than its part of the workload needs.
     #[error(
-        "each of {writers} writers needs {needed} and has {space}; use a larger --size or fewer --writers"
+        "each of {writers} writers needs {needed} and has {space}; use a larger --size, free some space or use fewer --writers"
     )]
     NoRoomForWriter {
         /// The space that a writer needs.

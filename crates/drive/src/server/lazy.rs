@@ -172,6 +172,14 @@ impl Shared {
                 punched = self.wait(punched);
                 continue;
             };
+            // What takes no room needs no call: the discards of a large drive are mostly that. Nobody writes there now, as who
+            // writes has taken the extent out of those that wait.
+            let held = self.store.held_from(first.start).unwrap_or(first.end).min(first.end);
+            if held > first.start {
+                punched.waiting.remove(Extent::new(first.start, held));
+                self.changed.notify_all();
+                continue;
+            }
             if self.keeps && !punched.awaited {
                 punched = self.wait(punched);
                 continue;

@@ -22,7 +22,8 @@ pub(super) struct MemoryLeft {
 }
 
 impl MemoryLeft {
-    /// Asks for `length` bytes. Overwritten data count as well, which only reads the available memory more often.
+    /// Asks for `length` bytes. Overwritten data count as well, which only reads the available memory more often; they need
+    /// none, so that the caller does not refuse them.
     ///
     /// # Errors
     /// `ENOSPC` if memory is short.

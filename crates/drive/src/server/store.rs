@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::{io, iter};
 
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom};
+use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
 
 use super::memory_left::MemoryLeft;
@@ -33,6 +34,14 @@ struct Piece<'a> {
     at: u64,
     /// Where it is in the request.
     range: Range<usize>,
+}
+
+impl Piece<'_> {
+    /// Returns whether it takes room already.
+    fn is_held(&self) -> bool {
+        let end = rustix::fs::seek(self.file, SeekFrom::Hole(self.at)).unwrap_or(self.at);
+        end >= self.at + self.range.len() as u64
+    }
 }
 
 impl Store {
@@ -101,7 +110,12 @@ impl Store {
     /// # Errors
     /// `ENOSPC` if there is no room for it.
     pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
-        self.left.as_ref().map_or(Ok(()), |left| left.take(Bytes(data.len() as u64)))?;
+        if let Some(left) = &self.left
+            && let Err(short) = left.take(Bytes(data.len() as u64))
+            && !self.pieces(at, data.len()).all(|piece| piece.is_held())
+        {
+            return Err(short);
+        }
         self.pieces(at, data.len())
             .try_for_each(|piece| piece.file.write_all_at(&data[piece.range], piece.at))
     }
@@ -121,6 +135,25 @@ impl Store {
         self.pieces(extent.start, extent.len().0 as usize).try_for_each(|piece| {
             Ok(rustix::fs::fallocate(piece.file, mode, piece.at, piece.range.len() as u64)?)
         })
+    }
+
+    /// Returns the first place from `at` on that takes room, if there is one.
+    pub(crate) fn held_from(&self, at: Bytes) -> Option<Bytes> {
+        let files = self.files.len() as u64;
+        let (stripe, within) = (at.0 / STRIPE, at.0 % STRIPE);
+        let places = (0..files).filter_map(|number| {
+            // The first stripe of this file from there on.
+            let first = stripe + (number + files - stripe % files) % files;
+            let start = first / files * STRIPE + if first == stripe { within } else { 0 };
+            let found = match rustix::fs::seek(&self.files[number as usize], SeekFrom::Data(start)) {
+                Ok(found) => found,
+                Err(Errno::NXIO) => return None,
+                // Without an answer, all of it may take room.
+                Err(_) => start,
+            };
+            Some(Bytes((found / STRIPE * files + number) * STRIPE + found % STRIPE))
+        });
+        places.min()
     }
 
     /// Returns the space that it really takes.
@@ -154,6 +187,30 @@ mod tests {
         store.read(START, &mut read).unwrap();
         assert!(read[..8192].iter().all(|byte| *byte == 0));
         assert!(read[8192..] == written[8192..]);
+    }
+
+    #[test]
+    fn held_places_are_found_in_every_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data");
+        let size = Bytes(40 * STRIPE);
+        for store in [Store::new(None, size, true).unwrap(), Store::new(Some(&path), size, true).unwrap()] {
+            assert_eq!(store.held_from(Bytes::ZERO), None);
+            let places = [3 * STRIPE + 8192, 11 * STRIPE, 12 * STRIPE + 4096, 39 * STRIPE].map(Bytes);
+            for place in places {
+                store.write(place, &[1; 4096]).unwrap();
+            }
+            let mut from = Bytes::ZERO;
+            for place in places {
+                assert_eq!(store.held_from(from), Some(place), "from {from}");
+                assert_eq!(store.held_from(place), Some(place));
+                from = place + Bytes(4096);
+            }
+            assert_eq!(store.held_from(from), None);
+            let held: Vec<bool> = store.pieces(places[1], 8192).map(|piece| piece.is_held()).collect();
+            assert_eq!(held, [false], "half of it is a hole");
+            assert!(store.pieces(places[1], 4096).all(|piece| piece.is_held()));
+        }
     }
 
     #[test]

@@ -71,6 +71,17 @@ impl Turns {
 /// The thread of a writer, which gives back its work.
 type WriterThread<'scope> = ScopedJoinHandle<'scope, (Work, Result<(), LabError>)>;
 
+/// Asks the other writers to stop when it is dropped, also by a panic.
+struct StopOthers(Option<Interrupt>);
+
+impl Drop for StopOthers {
+    fn drop(&mut self) {
+        if let Some(stop) = &self.0 {
+            stop.ask();
+        }
+    }
+}
+
 /// A writer that runs, seen from the stage of all.
 struct Writer {
     number: usize,
@@ -92,9 +103,10 @@ impl Writer {
         let thread = scope.spawn(move || {
             let mut stage =
                 Stage { work, course: Course::Shared(Turns { messages, go: turn }), stderr: None };
+            let mut unless_done = StopOthers(Some(stop));
             let outcome = workload.run(&mut stage);
-            if outcome.is_err() {
-                stop.ask();
+            if outcome.is_ok() {
+                unless_done.0 = None;
             }
             (stage.work, outcome)
         });
@@ -145,6 +157,9 @@ impl Stage<'_> {
             let (writers, threads): (Vec<_>, Vec<_>) =
                 parts.map(|(part, work)| Writer::start(scope, part.as_ref(), work, stop.clone())).unzip();
             let conducted = self.conduct(writers);
+            if conducted.is_err() {
+                stop.ask();
+            }
             let ended = threads.into_iter().map(|thread| match thread.join() {
                 Ok(ended) => ended,
                 Err(panic) => std::panic::resume_unwind(panic),

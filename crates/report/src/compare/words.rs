@@ -33,7 +33,7 @@ pub fn writers(document: &CompareDocument) -> Option<String> {
 /// Says that the advice is for one writer, where there could be several.
 pub fn one_writer(document: &CompareDocument) -> Option<String> {
     (document.writers == 1 && document.workload.divisible)
-        .then(|| "Measured with one writer: --writers 8 runs the workload with eight at once.".to_owned())
+        .then(|| "Measured with one writer: --writers N runs the workload with N at once.".to_owned())
 }
 
 /// The clock that all times are read from, in a sentence.

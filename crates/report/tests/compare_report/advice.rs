@@ -277,7 +277,7 @@ fn a_workload_without_names_is_judged_by_its_whole_time() {
 fn advice_says_for_how_many_writers() {
     let one = without_pause(fragment(&["ext4"], &PLAIN, 1));
     let mut eight = CompareDocument { writers: 8, ..one.clone() };
-    let sentence = "Measured with one writer: --writers 8 runs the workload with eight at once.";
+    let sentence = "Measured with one writer: --writers N runs the workload with N at once.";
     assert!(one_line(&one).contains(sentence));
     let mut old = one.clone();
     old.workload.divisible = false;
