@@ -99,8 +99,14 @@ fn process_that_uses_a_drive_out_of_sight_is_named() {
     run("mkfs.ext4", &["-q", drive.device().to_str().unwrap()]);
     let mounted = Mounted::new(drive.device(), "ext4", "");
     let mount = mounted.target.display().to_string();
-    // It keeps the mounts that were there when it began.
-    let elsewhere = Sleeper::new("unshare", &["--mount", "--propagation", "private", "sleep", "600"]);
+    // It keeps the mounts that were there when it began, but for those of other tests' drives.
+    let keep = format!(
+        "awk '($1 ~ \"^/dev/loop\" || $2 ~ \"^/run/trimtab/drives/\") && $2 != \"{mount}\" && $2 !~ \"/{}/\" {{ print $2 }}' \
+         /proc/self/mounts | xargs --no-run-if-empty --max-args 1 umount --lazy; exec sleep 600",
+        drive.name()
+    );
+    let unshare = ["--mount", "--propagation", "private", "sh", "-c", &keep];
+    let elsewhere = Sleeper::new("unshare", &unshare);
     // Its directory stays in use after a lazy unmount.
     let inside = Sleeper::new("sh", &["-c", &format!("cd {mount} && exec sleep 600")]);
     mount::unmount_lazily(&mounted.target).unwrap();
