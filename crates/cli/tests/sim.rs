@@ -27,8 +27,7 @@ fn json_has_the_steady_state_and_conserves_pages() {
     assert_eq!(number("host_pages"), 5.0 * number("logical_pages"));
     assert_eq!(number("waf"), number("flash_pages") / number("host_pages"));
     assert!((number("erases") * 64.0 - number("flash_pages")).abs() <= 3.0 * 64.0);
-    // Of blocks as small as these, their own data count.
-    assert!(number("bytes_per_page") <= 8.1 && number("host_pages_per_second") > 0.0);
+    assert!(number("bytes_per_page") <= 8.0 && number("host_pages_per_second") > 0.0);
     assert_eq!(outcome["waf_windows"].as_array().map(Vec::len), Some(20));
     assert!(outcome["erase_spread"]["mean"].as_f64() > Some(0.0));
     assert_eq!((&outcome["workload"], &outcome["gc"]), (&Value::from("uniform"), &Value::from("greedy")));

@@ -12,23 +12,33 @@ use crate::table::Table;
 /// Addresses that are written together for the first time: those of one page of memory.
 const CHUNK: u32 = 1 << 10;
 
-/// A bit for each chunk.
+/// A bit for each chunk, or for each block.
 struct Bits(Vec<u64>);
 
 impl Bits {
-    /// For this many pages.
-    fn new(pages: u32, value: bool) -> Self {
-        let words = pages.div_ceil(CHUNK * u64::BITS) as usize;
-        Self(vec![if value { u64::MAX } else { 0 }; words])
+    /// So many bits of this value.
+    fn new(count: u32, value: bool) -> Self {
+        Self(vec![if value { u64::MAX } else { 0 }; count.div_ceil(u64::BITS) as usize])
     }
 
     #[inline]
-    fn get(&self, chunk: u32) -> bool {
-        self.0[(chunk / u64::BITS) as usize] >> (chunk % u64::BITS) & 1 == 1
+    fn get(&self, place: u32) -> bool {
+        self.0[(place / u64::BITS) as usize] >> (place % u64::BITS) & 1 == 1
     }
 
-    fn set(&mut self, chunk: u32) {
-        self.0[(chunk / u64::BITS) as usize] |= 1 << (chunk % u64::BITS);
+    #[inline]
+    fn set(&mut self, place: u32) {
+        self.0[(place / u64::BITS) as usize] |= 1 << (place % u64::BITS);
+    }
+
+    /// The number of bits that are set.
+    fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The memory that it takes, in bytes.
+    fn memory(&self) -> usize {
+        size_of_val(&self.0[..])
     }
 }
 
@@ -46,10 +56,11 @@ pub(super) struct Addresses {
 impl Addresses {
     /// `pages` pages without data.
     pub(super) fn new(pages: u32, pages_per_block: u32) -> std::io::Result<Self> {
+        let chunks = pages.div_ceil(CHUNK);
         Ok(Self {
             table: Table::new(pages as usize)?,
-            written: Bits::new(pages, false),
-            empty: Bits::new(pages, true),
+            written: Bits::new(chunks, false),
+            empty: Bits::new(chunks, true),
             sequence: Sequence::new(pages_per_block),
         })
     }
@@ -57,7 +68,7 @@ impl Addresses {
     /// All pages were written in order. They had no data before.
     pub(super) fn fill(&mut self, sequence: Sequence) {
         self.sequence = sequence;
-        self.empty = Bits::new(self.len(), false);
+        self.empty = Bits::new(self.len().div_ceil(CHUNK), false);
     }
 
     /// The number of pages.
@@ -72,9 +83,8 @@ impl Addresses {
 
     /// The memory that it takes, in bytes.
     pub(super) fn memory(&self) -> usize {
-        let chunks: u32 = self.written.0.iter().map(|word| word.count_ones()).sum();
-        let bits = size_of_val(&self.written.0[..]) + size_of_val(&self.empty.0[..]);
-        self.table.memory(chunks as usize * CHUNK as usize) + self.sequence.memory() + bits
+        let bits = self.written.memory() + self.empty.memory();
+        self.table.memory(self.written.count() * CHUNK as usize) + self.sequence.memory() + bits
     }
 
     /// The address of a page.
@@ -178,15 +188,13 @@ impl Addresses {
     }
 }
 
-/// Stands for the first logical page of a block whose pages are in the table.
-const IN_TABLE: u32 = u32::MAX;
-/// Stands for the first logical page of a block that was never written.
-const UNWRITTEN: u32 = u32::MAX - 1;
-
 /// The logical page that each physical page holds, by dense number.
 pub(super) struct Contents {
     table: Table,
-    /// For each block, the logical page at its first address, where it holds neighbours and is not in the table.
+    /// The blocks whose pages are in the table.
+    written: Bits,
+    /// The logical page at the first address of each other block, whose pages are neighbours; empty before all pages were
+    /// written in order.
     starts: Vec<u32>,
 }
 
@@ -194,11 +202,12 @@ impl Contents {
     /// The pages of `blocks` blocks that hold nothing.
     pub(super) fn new(layout: Layout, blocks: u32) -> std::io::Result<Self> {
         let pages = blocks as usize * layout.stride as usize;
-        Ok(Self { table: Table::new(pages)?, starts: vec![UNWRITTEN; blocks as usize] })
+        Ok(Self { table: Table::new(pages)?, written: Bits::new(blocks, false), starts: Vec::new() })
     }
 
     /// All of `pages` logical pages were written in order. The blocks held nothing before.
     pub(super) fn fill(&mut self, layout: Layout, pages: u32, sequence: &Sequence) {
+        self.starts = vec![0; self.table.len() / layout.stride as usize];
         let mut page = 0;
         for addresses in sequence.addresses(0..pages) {
             let (block, count) = (layout.block(addresses.start), addresses.len() as u32);
@@ -225,26 +234,27 @@ impl Contents {
 
     /// The memory that it takes, in bytes.
     pub(super) fn memory(&self, layout: Layout) -> usize {
-        let blocks = self.starts.iter().filter(|start| **start == IN_TABLE).count();
-        self.table.memory(blocks * layout.stride as usize) + size_of_val(&self.starts[..])
+        let entries = self.written.count() * layout.stride as usize;
+        self.table.memory(entries) + self.written.memory() + size_of_val(&self.starts[..])
     }
 
     /// The entries of physical pages of an open block, to be written.
     #[inline]
     pub(super) fn entries(&mut self, block: u32, pages: Range<u32>) -> &mut [u32] {
-        self.starts[block as usize] = IN_TABLE;
+        self.written.set(block);
         &mut self.table[pages.start as usize..pages.end as usize]
     }
 
     /// The logical pages that the physical pages of a block hold.
     #[inline]
     pub(super) fn of_block(&self, layout: Layout, block: u32, pages: u32) -> BlockContents<'_> {
-        let start = self.starts[block as usize];
-        if start < UNWRITTEN {
-            return BlockContents::From(start);
+        match self.starts.get(block as usize) {
+            Some(start) if !self.written.get(block) => BlockContents::From(*start),
+            _ => {
+                let dense = layout.dense(layout.first(block)) as usize;
+                BlockContents::InTable(&self.table[dense..dense + pages as usize])
+            }
         }
-        let dense = layout.dense(layout.first(block)) as usize;
-        BlockContents::InTable(&self.table[dense..dense + pages as usize])
     }
 }
 
