@@ -31,9 +31,6 @@ const LEAST_REQUESTS: u32 = 4;
 /// for hung.
 const SPEEDS: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
 
-/// The bytes that the tables of the flash model have for each page, if all are written.
-const TABLES: Bytes = Bytes(8);
-
 /// The longest discard of the block layer: 2^32 - 1 bytes in whole sectors.
 const LARGEST_DISCARD: Bytes = Bytes(u32::MAX as u64 / SECTOR.0 * SECTOR.0);
 
@@ -288,8 +285,8 @@ fn check(options: &CreateOptions) -> Result<(), DriveError> {
     }
 }
 
-/// Refuses a drive whose data could outgrow what holds it, unless the caller wants that, or whose flash model could outgrow
-/// memory: a full disk or memory found later takes file systems, or other programs, with it.
+/// Refuses a drive whose data could outgrow what holds it, unless the caller wants that: a full disk or memory found
+/// later takes file systems, or other programs, with it.
 fn check_room(options: &CreateOptions, data: Option<&Path>) -> Result<(), DriveError> {
     let size = options.size;
     let (place, available, advice) = match data {
@@ -312,13 +309,6 @@ fn check_room(options: &CreateOptions, data: Option<&Path>) -> Result<(), DriveE
     };
     if size > available && options.room != Room::Sparse {
         return Err(DriveError::NoRoom { size, place, available, advice });
-    }
-    let available = environment::available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
-    let profile = &options.profile;
-    let writes_all = profile.slc.is_some() || profile.map_cache.is_some() || profile.aging.is_some();
-    let tables = Bytes(size.0 / profile.geometry.mapping_page.value.0 * TABLES.0);
-    if options.preconditioned && writes_all && tables > available {
-        return Err(DriveError::NoRoomForModel { size, tables, available });
     }
     Ok(())
 }

@@ -71,19 +71,6 @@ pub enum DriveError {
         /// The file.
         path: PathBuf,
     },
-    /// The flash model of a drive that is written all over before it starts needs more memory than there is.
-    #[error(
-        "the flash model of a used drive of {size} with this profile needs {tables} of memory, and {available} are available; choose \
-         a smaller size"
-    )]
-    NoRoomForModel {
-        /// The size asked for.
-        size: Bytes,
-        /// The memory that the model needs.
-        tables: Bytes,
-        /// The memory that is available.
-        available: Bytes,
-    },
     /// The data can outgrow what holds it.
     #[error("a drive of {size} needs as much room for its data, and {place} has {available}; {advice}")]
     NoRoom {

@@ -153,6 +153,15 @@ impl Device {
         self.preconditioned = self.ftl.totals();
     }
 
+    /// The memory that the tables take when [`precondition`](Self::precondition) writes every page; none for a drive
+    /// that takes memory by its blocks for that.
+    pub fn preconditioning_memory(&self) -> Bytes {
+        if self.ftl.fills_by_blocks() && self.aging == 0 {
+            return Bytes::ZERO;
+        }
+        Bytes(self.ftl.whole_tables() as u64)
+    }
+
     /// Writes every page twice in sequence, and folds the cache.
     fn write_twice(&mut self, pages: u32) {
         self.ftl.expect_many_writes();

@@ -4,6 +4,7 @@
 //! and all that would change anything fails with an input/output error.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,6 +13,8 @@ use rustix::io::Errno;
 use trimtab_core::profile::DiscardedReads;
 use trimtab_core::{Bytes, Extent, Pages};
 use trimtab_ftl::{Command, Device, GeometryError, Op};
+use trimtab_linux::environment::{EnvironmentError, available_memory};
+use trimtab_linux::{CGROUPS, PROCFS};
 
 use super::lazy::LazyStore;
 use super::model::{Emulated, Figures, Model};
@@ -25,6 +28,13 @@ use crate::protocol::{PathTimes, Spec};
 pub(crate) enum EngineError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
+    #[error(
+        "the flash model of a used drive of {size} with this profile takes {needed} of memory, and {available} are available; \
+         choose a smaller size"
+    )]
+    Memory { size: Bytes, needed: Bytes, available: Bytes },
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
     #[error("cannot make the store for the drive's data: {0}")]
     Store(#[from] io::Error),
 }
@@ -84,6 +94,11 @@ impl Engine {
     pub(crate) fn new(spec: &Spec) -> Result<Self, EngineError> {
         let mut device = Device::new(&spec.profile, spec.size)?;
         if spec.preconditioned {
+            let available = available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
+            let needed = device.preconditioning_memory();
+            if needed > available {
+                return Err(EngineError::Memory { size: spec.size, needed, available });
+            }
             device.precondition();
         }
         Self::on(Box::new(Model::new(device, spec.clock)), spec)

@@ -16,10 +16,7 @@ impl Ftl {
     /// Makes a new model what it is after two writes of every page in order, in time and memory that grow with its
     /// blocks. Returns false, having done nothing, unless it is new and nothing of it would be copied.
     pub(crate) fn fill_twice(&mut self) -> bool {
-        // Victims that are drawn may have valid pages, and blocks that differ by one erase may be levelled.
-        let may_copy = matches!(self.config.policy, GcPolicy::DChoices(_))
-            || self.levelling.as_ref().is_some_and(|levelling| levelling.levels_first_erases());
-        if self.totals != Totals::default() || self.cache.is_some() || self.map.is_some() || may_copy {
+        if !self.fills_by_blocks() {
             return false;
         }
         let first = self.fill(&Sequence::new(self.config.pages_per_block));
@@ -30,6 +27,19 @@ impl Ftl {
         self.contents.fill(self.layout, pages, &second);
         self.addresses.fill(second);
         true
+    }
+
+    /// Returns whether it is new, and copies nothing when every page is written in order, twice.
+    pub(crate) fn fills_by_blocks(&self) -> bool {
+        // Victims that are drawn may have valid pages, and blocks that differ by one erase may be levelled.
+        let may_copy = matches!(self.config.policy, GcPolicy::DChoices(_))
+            || self.levelling.as_ref().is_some_and(|levelling| levelling.levels_first_erases());
+        self.totals == Totals::default() && self.cache.is_none() && self.map.is_none() && !may_copy
+    }
+
+    /// The memory that the tables take once every page was written, in bytes.
+    pub(crate) fn whole_tables(&self) -> usize {
+        (self.addresses.len() as usize + self.contents.len()) * size_of::<u32>()
     }
 
     /// Takes huge pages for its tables: most of its pages will be written in no order.
