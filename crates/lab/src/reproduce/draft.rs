@@ -73,13 +73,13 @@ impl Draft {
     }
 
     /// A published figure of a drive, and the flash model's: one for each value of what the document leaves open.
-    pub fn drive(mut self, name: &str, unit: &str, published: f64, model: &[Option<f64>]) -> Self {
+    pub fn drive(mut self, name: &str, published: f64, model: &[Option<f64>]) -> Self {
         let model: Option<Vec<f64>> = model.iter().copied().collect();
         let range = model.and_then(|model| {
             Some((model.iter().copied().reduce(f64::min)?, model.iter().copied().reduce(f64::max)?))
         });
         let measured = range.map(|(least, most)| published.clamp(least, most));
-        self = self.number(name, unit, published, measured);
+        self = self.number(name, "", published, measured);
         if let Some(figure) = self.0.figures.last_mut() {
             figure.within = Some(NEAR);
             figure.range = range.filter(|(least, most)| *most > least * ALIKE);

@@ -15,7 +15,7 @@ use trimtab_core::interrupt::Interrupt;
 
 use self::cases::{FILLS, PARTS, all};
 use self::documents::{CACHELIB, FDP, FUSIONIO, INTEL_320_POST, INTEL_710, KANGAROO, WARP, ZNS, ZNSWAP};
-use self::ssd_iq::{SSD_IQ, at_rest, published_at_rest};
+use self::ssd_iq::{FILL_AMPLIFICATION, SSD_IQ, at_rest, published_at_rest};
 use super::Definition;
 use super::draft::{bars, source};
 use super::measured::Measured;
@@ -182,7 +182,7 @@ fn charts(measured: &Measured) -> Vec<ChartPair> {
     let gib: Vec<String> = FILLS[..6].iter().map(|gib| format!("{gib:.0} GiB")).collect();
     let gib: Vec<&str> = gib.iter().map(String::as_str).collect();
     let filled = FILLS[..6].iter().map(|gib| measured.figure(&format!("fill {gib}"))).collect();
-    let published = [1.110, 1.173, 1.279, 1.410, 1.601, 1.890].map(Some).to_vec();
+    let published = FILL_AMPLIFICATION.map(Some).to_vec();
     let parts: Vec<String> = PARTS.iter().map(|part| part.to_string()).collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let pair =

@@ -19,8 +19,9 @@ impl Stage<'_> {
     /// # Errors
     /// [`LabError::MountIsUsers`] in a directory of the user's, or what the programs say.
     pub fn make_file_system(&mut self, name: &str, part: Option<u64>) -> Result<(), LabError> {
-        let (fs, _) = self.recorder()?.testbed.own()?;
-        let size = match (part, self.recorder()?.testbed.drive()?) {
+        let testbed = &mut self.recorder()?.testbed;
+        let (fs, _) = testbed.own()?;
+        let size = match (part, testbed.drive()?) {
             (Some(part), Some(drive)) => Some(Bytes(drive.size.0 / part)),
             _ => None,
         };
@@ -61,9 +62,9 @@ impl Stage<'_> {
         name: &str,
         action: impl FnOnce(FileSystem, bool, &Path, &Interrupt) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        let (fs, discards) = self.recorder()?.testbed.own()?;
-        let device = self.recorder()?.testbed.source();
-        self.recorder()?.testbed.take_offline()?;
+        let testbed = &mut self.recorder()?.testbed;
+        let ((fs, discards), device) = (testbed.own()?, testbed.source());
+        testbed.take_offline()?;
         self.step(name, StepKind::Activity, |stage| {
             action(fs, discards, &device, stage.work.interrupt()).map(|()| Duration::ZERO)
         })?;

@@ -9,10 +9,11 @@ use crate::number::{percent, significant, times};
 /// How claims are judged, in sentences.
 pub const LEGEND: &str = "A claim is confirmed if each quantity that it says to be larger is at least as many times as large as is \
                           written beside it (1.05 times where it only says larger: runs differ by less), and its figures \
-                          are within 1.5 times of ours, or deviate by 15 % at most where a deviation is written. It is confirmed in direction if only the figures are not. Figures \
-                          that a drive profile was fitted to, and quantities that the model gives whatever is run, are not \
-                          counted. Measured figures are of the flash model, of emulated drives and of the kernel named if there is one, not of the original \
-                          hardware: ratios compare, seconds do not.";
+                          are within 1.5 times of ours. Where a deviation is written, that is 15 % at most instead. It is \
+                          confirmed in direction if only the figures are not. Figures that a drive profile was fitted \
+                          to, and quantities that the model gives whatever is run, are not counted. Measured figures \
+                          are of the flash model or of emulated drives, with the kernel named if there is one. They are \
+                          not of the original hardware: ratios compare, seconds do not.";
 
 /// The verdict on a claim, and the class of its colour.
 pub fn verdict(claim: &Claim) -> (&'static str, &'static str) {

@@ -32,8 +32,8 @@ const NO_FLASH: &str = "the document does not state the drive's flash";
 pub(super) fn claims(measured: &Measured) -> Vec<Claim> {
     let mut claims = vec![unseparated(measured), handles(measured), large_share(measured)];
     claims.extend([
-        random_a(measured),
-        random_b(measured),
+        random(measured, "A", "7.68", 2.0, "27.6"),
+        random(measured, "B", "3.84", 3.5, "14.9"),
         streams(measured),
         zns(measured),
         kangaroo(measured),
@@ -63,10 +63,10 @@ fn unseparated(measured: &Measured) -> Claim {
         "Samsung PM9D3 1.88 TB: amplification of a key-value cache without handles, 4 % of its space for small objects",
     )
     .also(CACHELIB, "Results with and without FDP")
-    .drive("half of the drive, paper", "", 1.3, &at(0.5))
-    .drive("half of the drive, documentation", "", 1.22, &at(0.5))
-    .drive("all of the drive, paper", "", 3.5, &at(1.0))
-    .drive("all of the drive, documentation", "", 3.22, &at(1.0))
+    .drive("half of the drive, paper", 1.3, &at(0.5))
+    .drive("half of the drive, documentation", 1.22, &at(0.5))
+    .drive("all of the drive, paper", 3.5, &at(1.0))
+    .drive("all of the drive, documentation", 3.22, &at(1.0))
     .larger("all of the drive over half", "", least(at(1.0)), most(at(0.5)))
     .judged()
 }
@@ -79,8 +79,8 @@ fn handles(measured: &Measured) -> Claim {
         "Samsung PM9D3 1.88 TB: the same with a handle for small and one for large objects",
     )
     .also(CACHELIB, "Results with and without FDP")
-    .drive("half of the drive", "", 1.03, &at(0.5, true))
-    .drive("all of the drive", "", 1.03, &at(1.0, true))
+    .drive("half of the drive", 1.03, &at(0.5, true))
+    .drive("all of the drive", 1.03, &at(1.0, true))
     .larger("all of the drive, without handles over with", "", least(at(1.0, false)), most(at(1.0, true)))
     .judged()
 }
@@ -92,30 +92,24 @@ fn large_share(measured: &Measured) -> Claim {
         "Allison and others, 6.5 and Figure 9",
         "Samsung PM9D3 1.88 TB: all of the drive, 64 % of the space for small objects: 2.5 with handles, above 3 without",
     )
-    .drive("with handles", "", 2.5, &at(true))
-    .drive("without, at least", "", 3.0, &at(false))
+    .drive("with handles", 2.5, &at(true))
+    .drive("without, at least", 3.0, &at(false))
     .judged()
 }
 
-fn random_a(measured: &Measured) -> Claim {
+/// Random writes on one of two drives of `size` TB, and the spare in percent with which the model gives what was published.
+fn random(measured: &Measured, drive: &str, size: &str, published: f64, spare: &str) -> Claim {
     claim(
         WARP,
         "Song and others, 3.2 and Figure 2",
-        "A drive of 7.68 TB: amplification of random writes of 128 KiB",
+        &format!("A drive of {size} TB: amplification of random writes of 128 KiB"),
     )
-    .drive("drive A", "", 2.0, &[measured.figure("warp a")])
-    .because(&format!("{NO_FLASH}; with 27.6 % of spare the model gives 2.0"))
-    .judged()
-}
-
-fn random_b(measured: &Measured) -> Claim {
-    claim(
-        WARP,
-        "Song and others, 3.2 and Figure 2",
-        "A drive of 3.84 TB: amplification of random writes of 128 KiB",
+    .drive(
+        &format!("drive {drive}"),
+        published,
+        &[measured.figure(&format!("warp {}", drive.to_lowercase()))],
     )
-    .drive("drive B", "", 3.5, &[measured.figure("warp b")])
-    .because(&format!("{NO_FLASH}; with 14.9 % of spare the model gives 3.5"))
+    .because(&format!("{NO_FLASH}; with {spare} % of spare the model gives {published:.1}"))
     .judged()
 }
 
@@ -127,8 +121,8 @@ fn streams(measured: &Measured) -> Claim {
         "Song and others, 3.2 and Figure 4",
         "A drive of 7.68 TB: one half written in order, the other at random, without handles and with one for each",
     )
-    .drive("without handles", "", 2.4, &[mixed])
-    .drive("with handles", "", 1.0, &[apart])
+    .drive("without handles", 2.4, &[mixed])
+    .drive("with handles", 1.0, &[apart])
     .larger("without handles over with", "", mixed, apart)
     .because(&format!(
         "{NO_FLASH}, nor how much each half is written. More spare is not the reason: with 27.6 %, which gives its figure \
@@ -147,7 +141,7 @@ fn zns(measured: &Measured) -> Claim {
          1077 MiB written at once and each discarded before",
     );
     for ((percent, _), published) in BESIDE_ZNS.iter().zip([1010.0 / 590.0, 1010.0 / 370.0]) {
-        draft = draft.drive(&format!("{percent} % over-provisioning"), "", published, &model(*percent));
+        draft = draft.drive(&format!("{percent} % over-provisioning"), published, &model(*percent));
     }
     let [large, small] = [28, 7].map(|percent| measured.figure(&format!("zns {percent} true")));
     draft.larger("7 % over 28 % of over-provisioning", "", small, large).judged()
@@ -156,8 +150,8 @@ fn zns(measured: &Measured) -> Claim {
 fn kangaroo(measured: &Measured) -> Claim {
     let [half, all] = [0.5, 1.0].map(|used| measured.figure(&format!("kangaroo {used}")));
     claim(KANGAROO, "McAllister and others, 2.2 and Figure 2", "A drive of 1.9 TB: amplification of random writes of 4 KiB by its use")
-        .drive("half of the drive", "", 1.0, &[half])
-        .drive("all of the drive", "", 10.0, &[all])
+        .drive("half of the drive", 1.0, &[half])
+        .drive("all of the drive", 10.0, &[all])
         .larger("all of the drive over half", "", all, half)
         .because(&format!(
             "{NO_FLASH}, for which the model takes 2 TiB, nor whether its use is that of the flash; tenfold takes a spare \
@@ -176,7 +170,7 @@ fn znswap(measured: &Measured) -> Claim {
          are on a zoned one; each discards the next GiB before it writes it",
     );
     for (used, published) in CHUNKS.iter().zip(published) {
-        draft = draft.drive(&format!("{used} of the drive"), "", published, &model(*used));
+        draft = draft.drive(&format!("{used} of the drive"), published, &model(*used));
     }
     draft
         .because(
@@ -199,7 +193,7 @@ fn intel_320(measured: &Measured) -> Claim {
                     / measured.figure(&format!("intel-320 {gib} of {flash}"))?,
             )
         });
-        draft = draft.drive(&format!("{gib} GiB"), "", speed / 40.0, &model);
+        draft = draft.drive(&format!("{gib} GiB"), speed / 40.0, &model);
     }
     let [small, large] = [10.0, 140.0].map(|gib| measured.figure(&format!("intel-320 {gib} of 160")));
     draft
@@ -218,7 +212,7 @@ fn fusionio(measured: &Measured) -> Claim {
         "ssdperformanceblog.com, FusionIO, summary of throughput by file size",
         "FusionIO 320 GB: speed of random writes in a small file, 500 MiB/s, over that of a full card, 110 to 120 MiB/s",
     )
-    .drive("small file over full card", "", 500.0 / 115.0, &[full])
+    .drive("small file over full card", 500.0 / 115.0, &[full])
     .because(&format!("{NO_FLASH}, for which the model takes 320 GiB; with 11.8 % of spare it gives 4.3"))
     .judged()
 }
@@ -231,7 +225,7 @@ fn intel_710(measured: &Measured) -> Claim {
         "Shimpi, Total Bytes Written & Spare Area",
         "Intel 710 200 GB, 320 GB of flash: stated endurance with 20 % more spare, 1.5 PB, over that without, 1.0 PB",
     )
-    .drive("with 20 % more spare", "", 1.5, &[ratio])
+    .drive("with 20 % more spare", 1.5, &[ratio])
     .larger("longer with more spare", "", all, part)
     .because(
         "an endurance that a maker states is no measured amplification. With 41 % of the flash as spare the model writes 1.4 \

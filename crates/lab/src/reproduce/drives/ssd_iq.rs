@@ -6,7 +6,7 @@
 use trimtab_core::document::reproduce::Claim;
 
 use super::cases::{ACTIVE, EXPONENTS, FILLS, MAX_GIB, PARTS, PRO_GIB, SKEWS};
-use crate::reproduce::draft::{MORE, claim, order};
+use crate::reproduce::draft::{Draft, MORE, claim, order};
 use crate::reproduce::measured::Measured;
 
 /// The key of the document.
@@ -28,6 +28,26 @@ struct Speeds {
     /// Zipf distributions of [`EXPONENTS`].
     zipf: [f64; 5],
 }
+
+impl Speeds {
+    /// The capacity of the drive that stands for it: those whose capacity is as large a part of a power of two within 0.03 %
+    /// have one simulation.
+    fn simulated(&self) -> f64 {
+        if self.user == MAX_GIB { MAX_GIB } else { PRO_GIB }
+    }
+
+    /// A claim on its runs of a pattern.
+    fn claim(&self, pattern: &str, says: &str) -> Draft {
+        let files = format!(
+            "SSD-iq, finalwa14/iob-stats-id0-{}-finalwa14rozipf.csv to id3, pattern {pattern}",
+            self.file
+        );
+        claim(SSD_IQ, &files, &format!("{}: {says}", self.name))
+    }
+}
+
+/// Amplification of random writes on a Micron 7450 MAX by how much of it is used, for each of [`FILLS`] but the last.
+pub(super) const FILL_AMPLIFICATION: [f64; 6] = [1.110, 1.173, 1.279, 1.410, 1.601, 1.890];
 
 const DRIVES: [Speeds; 7] = [
     Speeds {
@@ -111,14 +131,13 @@ fn speed(measured: &Measured, uniform: &str, other: &str) -> Option<f64> {
 }
 
 fn fills(measured: &Measured) -> Claim {
-    let published = [1.110, 1.173, 1.279, 1.410, 1.601, 1.890];
     let draft = claim(
         SSD_IQ,
         "SSD-iq, finalop02b/iob-log-mp0op02.csv, pattern uniform",
         "Micron 7450 MAX 800 GB: amplification of random writes by how much of the drive is used",
     );
-    let draft = FILLS.iter().zip(published).fold(draft, |draft, (gib, published)| {
-        draft.drive(&format!("{gib} GiB"), "", published, &[measured.figure(&format!("fill {gib}"))])
+    let draft = FILLS.iter().zip(FILL_AMPLIFICATION).fold(draft, |draft, (gib, published)| {
+        draft.drive(&format!("{gib} GiB"), published, &[measured.figure(&format!("fill {gib}"))])
     });
     draft.judged()
 }
@@ -133,7 +152,7 @@ fn fill_speeds(measured: &Measured) -> Claim {
     );
     let draft = FILLS[1..].iter().zip(published).fold(draft, |draft, (gib, published)| {
         let model = speed(measured, &least, &format!("fill {gib}"));
-        draft.drive(&format!("{gib} GiB"), "", published / 1222.0, &[model])
+        draft.drive(&format!("{gib} GiB"), published / 1222.0, &[model])
     });
     draft.judged()
 }
@@ -144,8 +163,8 @@ fn uniform(measured: &Measured) -> Claim {
         "SSD-iq, finalinit07/iob-log-init07-san-seq-uni.csv",
         "Solidigm D7-P5520 1.92 TB: amplification of writes in order, and at random afterwards",
     )
-    .drive("in order", "", 1.039, &[measured.figure("sequential")])
-    .drive("at random", "", 3.499, &[measured.figure(&format!("uniform {PRO_GIB} greedy"))])
+    .drive("in order", 1.039, &[measured.figure("sequential")])
+    .drive("at random", 3.499, &[measured.figure(&format!("uniform {PRO_GIB} greedy"))])
     .because(SPARE)
     .judged()
 }
@@ -156,32 +175,25 @@ fn zipf_amplification(measured: &Measured) -> Claim {
         "SSD-iq, finalinit07/iob-log-init07-san-seq-zipf.csv",
         "Solidigm D7-P5520 1.92 TB: amplification of writes by a Zipf distribution of 0.8 over shuffled pages",
     )
-    .drive("Zipf 0.8", "", 3.373, &[measured.figure("zipf 0.8 of 1788.5")])
+    .drive("Zipf 0.8", 3.373, &[measured.figure("zipf 0.8 of 1788.5")])
     .because(&format!("{SPARE}. Also, {APART}"))
     .judged()
 }
 
 /// Parts at rest: one claim a drive.
 fn parts(measured: &Measured, drive: &Speeds) -> Claim {
-    // Drives whose capacity is as large a part of a power of two within 0.03 % have one simulation.
-    let user = if drive.user == MAX_GIB { MAX_GIB } else { PRO_GIB };
+    let user = drive.simulated();
     let model = |part: f64, gc: &str| {
         speed(measured, &format!("uniform {user} {gc}"), &format!("part {part} of {user} {gc}"))
     };
-    let says = format!(
-        "{}: speed of random writes to a part of the pages, while the others are never written again, over that of random \
+    let draft = drive.claim(
+        "zones with f0",
+        "speed of random writes to a part of the pages, while the others are never written again, over that of random \
          writes to all",
-        drive.name
     );
-    let file = format!(
-        "SSD-iq, finalwa14/iob-stats-id0-{0}-finalwa14rozipf.csv to id3, pattern zones with f0",
-        drive.file
-    );
-    let mut draft =
-        PARTS.iter().zip(drive.parts).fold(claim(SSD_IQ, &file, &says), |draft, (part, published)| {
-            let published = published / drive.uniform;
-            draft.drive(&format!("writes to {part}"), "", published, &[model(*part, "greedy")])
-        });
+    let mut draft = PARTS.iter().zip(drive.parts).fold(draft, |draft, (part, published)| {
+        draft.drive(&format!("writes to {part}"), published / drive.uniform, &[model(*part, "greedy")])
+    });
     let name = "writes to 0.2 of the pages beside writes to all";
     let (all, part) = (Some(1.0).filter(|_| model(0.2, "greedy").is_some()), model(0.2, "greedy"));
     let published = drive.parts[3] / drive.uniform;
@@ -210,19 +222,15 @@ const TENTH: &str = "where a tenth is written, the whole spare serves it once th
 
 /// Zipf distributions: one claim a drive.
 fn zipf(measured: &Measured, drive: &Speeds) -> Claim {
-    let user = if drive.user == MAX_GIB { MAX_GIB } else { PRO_GIB };
-    let uniform = format!("uniform {user} greedy");
-    let says = format!(
-        "{}: speed of writes by a Zipf distribution over shuffled pages, over that of uniform ones",
-        drive.name
+    let uniform = format!("uniform {} greedy", drive.simulated());
+    let draft = drive.claim(
+        "zipf",
+        "speed of writes by a Zipf distribution over shuffled pages, over that of uniform ones",
     );
-    let file =
-        format!("SSD-iq, finalwa14/iob-stats-id0-{}-finalwa14rozipf.csv to id3, pattern zipf", drive.file);
-    let draft =
-        EXPONENTS.iter().zip(drive.zipf).fold(claim(SSD_IQ, &file, &says), |draft, (exponent, published)| {
-            let model = speed(measured, &uniform, &format!("zipf {exponent} of {}", drive.user));
-            draft.drive(&format!("Zipf {exponent}"), "", published / drive.uniform, &[model])
-        });
+    let draft = EXPONENTS.iter().zip(drive.zipf).fold(draft, |draft, (exponent, published)| {
+        let model = speed(measured, &uniform, &format!("zipf {exponent} of {}", drive.user));
+        draft.drive(&format!("Zipf {exponent}"), published / drive.uniform, &[model])
+    });
     match drive.file {
         "s0" | "wd" => draft.because(APART),
         _ => draft,
@@ -241,7 +249,7 @@ fn skews(measured: &Measured) -> Claim {
     );
     let draft = SKEWS.iter().zip(published).fold(draft, |draft, (writes, published)| {
         let name = format!("{writes} of the writes to {:.2} of the space", 1.0 - writes);
-        draft.drive(&name, "", published / 622.0, &[speed(measured, &uniform, &format!("skew {writes}"))])
+        draft.drive(&name, published / 622.0, &[speed(measured, &uniform, &format!("skew {writes}"))])
     });
     draft.judged()
 }
@@ -255,7 +263,7 @@ fn active(measured: &Measured) -> Claim {
     );
     let draft = ACTIVE.iter().zip(published).fold(draft, |draft, (active, published)| {
         let model = BLOCKS.map(|blocks| measured.figure(&format!("active {active} of {blocks}")));
-        draft.drive(&format!("{active} at once"), "", published, &model)
+        draft.drive(&format!("{active} at once"), published, &model)
     });
     draft
         .because(
@@ -274,7 +282,7 @@ fn zones(measured: &Measured) -> Claim {
     let published = [(16.0, 1.043), (4.0, 1.033), (2.0, 1.055), (1.0, 1.206)];
     let draft = published.iter().fold(draft, |draft, (zone, published)| {
         let model = BLOCKS.map(|blocks| measured.figure(&format!("zone {zone} of {blocks}")));
-        draft.drive(&format!("{zone} GiB"), "", *published, &model)
+        draft.drive(&format!("{zone} GiB"), *published, &model)
     });
     draft.judged()
 }
