@@ -237,10 +237,10 @@ fn cancelled_trim_command_ends_at_once() {
         let cancelled = command.output().unwrap();
         assert!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
         let said = String::from_utf8_lossy(&cancelled.stdout);
-        let is_a_minute = ["none starts for 1m; trimtab resume ", "none starts for 5"]
-            .iter()
-            .any(|part| said.contains(part));
-        assert!(is_a_minute, "{said}");
+        let (_, rest) = said.split_once("none starts for ").unwrap_or_else(|| panic!("{said}"));
+        let (left, _) = rest.split_once("; trimtab resume ").unwrap_or_else(|| panic!("{said}"));
+        // A minute, less what it took to end the trim on a busy machine.
+        assert!((50..=60).contains(&humantime::parse_duration(left).unwrap().as_secs()), "{said}");
         mount::unmount(&bind).unwrap();
         mount::unmount(&volume.target).unwrap();
         let status = child.wait().unwrap();
