@@ -6,6 +6,7 @@ pub(crate) mod clock;
 mod offline;
 pub(crate) mod policy_host;
 pub(crate) mod probe;
+mod processor;
 pub(crate) mod service;
 pub(crate) mod timeline;
 pub(crate) mod trimmer;
@@ -13,13 +14,14 @@ mod writers;
 
 use std::time::Duration;
 
-use trimtab_core::document::{KernelCounters, Reads, START, Step, StepKind};
+use trimtab_core::document::{KernelCounters, ProcessorTime, Reads, START, Step, StepKind};
 use trimtab_core::stats::DriveCounters;
 use trimtab_linux::block::BlockCounters;
 
 use self::clock::DriveClock;
 use self::policy_host::PolicyHost;
 use self::probe::{Sample, summary};
+use self::processor::Used;
 use self::writers::Turns;
 use crate::error::LabError;
 use crate::progress::Progress;
@@ -72,6 +74,7 @@ struct Measured {
     no_space: u64,
     drive: Option<DriveCounters>,
     kernel: Option<KernelCounters>,
+    processor: ProcessorTime,
 }
 
 /// All counters at one moment.
@@ -79,12 +82,15 @@ struct Measured {
 struct Snapshot {
     drive: Option<DriveCounters>,
     kernel: Option<BlockCounters>,
+    used: Used,
 }
 
 impl Snapshot {
-    fn of(testbed: &mut dyn Testbed) -> Result<Self, LabError> {
-        let drive = testbed.drive()?.map(|figures| figures.counters);
-        Ok(Self { drive, kernel: testbed.kernel_counters()? })
+    fn of(testbed: &mut dyn Testbed, policy: &PolicyHost) -> Result<Self, LabError> {
+        let figures = testbed.drive()?;
+        let server = figures.as_ref().map(|figures| Duration::from_nanos(figures.processor.0));
+        let used = Used::now(server, policy.process());
+        Ok(Self { drive: figures.map(|figures| figures.counters), kernel: testbed.kernel_counters()?, used })
     }
 }
 
@@ -112,7 +118,7 @@ impl<'a> Stage<'a> {
         idle: Duration,
         progress: &'a mut dyn Progress,
     ) -> Result<Self, LabError> {
-        let counted = Snapshot::of(testbed)?;
+        let counted = Snapshot::of(testbed, &policy)?;
         let (measured, writers) = (Vec::new(), Vec::new());
         let recorder = Recorder { testbed, policy, clock, idle, measured, counted, progress, writers };
         Ok(Self { work, course: Course::Own(Box::new(recorder)), stderr: None })
@@ -228,7 +234,7 @@ impl<'a> Stage<'a> {
         let idle = action(self)?;
         let (end, no_space) = (clock.now(), self.work.retried() - retried);
         let recorder = self.recorder()?;
-        let after = Snapshot::of(recorder.testbed)?;
+        let after = Snapshot::of(recorder.testbed, &recorder.policy)?;
         let before = std::mem::replace(&mut recorder.counted, after.clone());
         recorder.measured.push(Measured {
             name: name.to_owned(),
@@ -240,6 +246,7 @@ impl<'a> Stage<'a> {
             no_space,
             drive: after.drive.zip(before.drive).map(|(after, before)| after.since(&before)),
             kernel: after.kernel.zip(before.kernel).map(|(after, before)| after.since(&before)),
+            processor: after.used.since(&before.used),
         });
         Ok(())
     }
@@ -290,6 +297,7 @@ impl Measured {
             host_pages: drive.map(|drive| drive.host_pages),
             programmed_pages: drive.map(DriveCounters::programmed_pages),
             discard_busy_s: drive.map(|drive| drive.discard_busy_ns.seconds()),
+            processor: Some(self.processor),
             name: self.name,
         }
     }

@@ -31,6 +31,9 @@ pub struct CompareDocument {
     pub clock: Clock,
     /// The emulated drive; none in a directory of the user's.
     pub drive: Option<DriveDescription>,
+    /// How the file system was filled before the workload began; none where it was new, and all of it the workload's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filling: Option<Filling>,
     /// The name of the profile that the service was given for the policy `smart`; none where it
     /// chose one itself.
     pub smart_profile: Option<String>,
@@ -95,6 +98,16 @@ pub struct DriveDescription {
     pub erase_block: Bytes,
     /// The whole profile, as TOML.
     pub profile_toml: String,
+}
+
+/// A file system that is in use before the workload begins, as those of large drives are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filling {
+    /// The share of the file system that files take, in percent. They are allocated and not written: the drive holds what was
+    /// there before.
+    pub percent: u32,
+    /// The most space that the workload uses.
+    pub room: Bytes,
 }
 
 /// The workload of an experiment.
@@ -206,6 +219,23 @@ pub struct Step {
     pub programmed_pages: Option<u64>,
     /// Seconds that discards kept the drive busy; none without an emulated drive.
     pub discard_busy_s: Option<f64>,
+    /// Who used processors in it; none in documents of versions that did not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<ProcessorTime>,
+}
+
+/// Seconds of processor time in a step, by the machine's own clock, in ticks of mostly 10 ms.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct ProcessorTime {
+    /// Of the workload: trimtab itself, with the probe, and the programs that it ran and that have ended.
+    pub workload_s: f64,
+    /// Of the server of the emulated drive; none without one.
+    pub drive_s: Option<f64>,
+    /// Of the service, with its trims; none under other policies.
+    pub service_s: Option<f64>,
+    /// Of everything else on the machine: in a guest, these are threads of the kernel. None where the kernel does not
+    /// count it.
+    pub others_s: Option<f64>,
 }
 
 /// The name of the pause that every run begins with, for what policies do when they start.
@@ -270,6 +300,13 @@ impl Step {
     /// Where nothing did, the counts are zero and mean nothing.
     pub fn is_counted(&self) -> bool {
         self.erases.is_some() || self.kernel.is_some()
+    }
+}
+
+impl ProcessorTime {
+    /// Seconds of all parts; none where those of others are not known.
+    pub fn all_s(&self) -> Option<f64> {
+        Some(self.workload_s + self.drive_s.unwrap_or(0.0) + self.service_s.unwrap_or(0.0) + self.others_s?)
     }
 }
 

@@ -20,8 +20,8 @@ pub mod trim;
 
 pub use bench::{BENCH_SCHEMA, BenchDocument};
 pub use compare::{
-    COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Interval, Reads, Run, START, Step, StepKind,
-    Timeline, Trim, WorkloadDescription,
+    COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Filling, Interval, ProcessorTime, Reads, Run,
+    START, Step, StepKind, Timeline, Trim, WorkloadDescription,
 };
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 pub use reproduce::{REPRODUCE_SCHEMA, ReproduceDocument};

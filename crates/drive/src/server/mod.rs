@@ -21,6 +21,8 @@ use std::thread;
 
 use fuser::Session;
 use rustix::process::Pid;
+use rustix::time::{ClockId, clock_gettime};
+use trimtab_core::Nanos;
 
 use crate::DriveError;
 use crate::directory::{DriveDirectory, Registry};
@@ -32,6 +34,12 @@ use file::DriveFile;
 
 /// The highest priority of a process that isn't a real-time one.
 const FIRST: i32 = -20;
+
+/// Returns the processor time that this process has used.
+fn processor_time() -> Nanos {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Nanos(used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64)
+}
 
 /// Serves the drive `name` until its file system is unmounted. What to serve comes over the socket
 /// that is this process's standard input; [`Drive::create`](crate::Drive::create) is at its other
@@ -218,6 +226,7 @@ impl Figures {
                     size: self.spec.size,
                     counters: model.counters,
                     mapped: model.mapped,
+                    processor: processor_time(),
                 })),
                 Err(failed) => Reply::Refused { reason: self.failure(&failed) },
             },

@@ -36,6 +36,14 @@ impl PolicyHost {
         }
     }
 
+    /// The process that carries it out; none where no process of its own does.
+    pub fn process(&self) -> Option<u32> {
+        match self {
+            Self::Service(service) => Some(service.process()),
+            Self::FileSystem | Self::Trimmer(_) => None,
+        }
+    }
+
     /// Ends it, and returns the trims that it made itself.
     ///
     /// # Errors

@@ -133,6 +133,11 @@ impl Service {
         }
     }
 
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it and waits for that, so that it no longer has the mount open.
     pub fn finish(self) {
         drop(self);

@@ -172,6 +172,9 @@ fn ratio(situation: &Situation, row: &Row) -> Cell {
     }
 }
 
+/// The part of a policy's wait above which a note names the processor as its limit.
+const BOUND_PART: f64 = 0.1;
+
 /// How many runs the medians are of, how far the runs of one policy lie apart, and which policies
 /// did nothing.
 pub fn notes(situation: &Situation, clock: &Clock) -> Vec<String> {
@@ -194,6 +197,18 @@ pub fn notes(situation: &Situation, clock: &Clock) -> Vec<String> {
     let writers: Vec<String> = writers.collect();
     if !writers.is_empty() {
         notes.push(format!("Seconds that a single writer waited: {}.", writers.join(", ")));
+    }
+    let bound = situation.rows.iter().filter_map(|row| {
+        let (bound, waited) = (row.processor_bound_s?.median, row.waited_s?.median);
+        (bound > BOUND_PART * waited).then(|| format!("{} {}", row.policy, percent(bound / waited)))
+    });
+    let bound: Vec<String> = bound.collect();
+    if !bound.is_empty() {
+        notes.push(format!(
+            "The guest's processor was busy nearly all the time in steps that are this part of the wait: {}. There the \
+             processor is the limit, and not the drive.",
+            bound.join(", ")
+        ));
     }
     let refused = situation.rows.iter().filter(|row| row.no_space > 0);
     notes.extend(refused.map(|row| {

@@ -2,7 +2,7 @@
 //! the workload's pauses.
 
 use serde::Serialize;
-use trimtab_core::document::{CompareDocument, Run, Step, StepKind};
+use trimtab_core::document::{Clock, CompareDocument, Run, Step, StepKind};
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
 use trimtab_core::units::Bytes;
 
@@ -43,6 +43,9 @@ pub struct Row {
     pub waited_s: Option<Spread>,
     /// Seconds that one of several writers waited: over the writers of all runs; none where there is one writer.
     pub writer_waited_s: Option<Spread>,
+    /// Seconds waited in activities that the processor of a guest limited: it was busy for nearly all of the time. None
+    /// where that is not known.
+    pub processor_bound_s: Option<Spread>,
     /// Seconds of the activities that delete.
     pub delete_s: Option<Spread>,
     /// MiB/s of the activity that shows what missing discards cost.
@@ -151,6 +154,10 @@ impl Row {
             did_nothing: policy.kind() != PolicyKind::None && runs.iter().all(|run| is_idle(run)),
             waited_s: over(&|run| time(run, &|step| step.kind == StepKind::Activity)),
             writer_waited_s: Spread::of(runs.iter().flat_map(|run| run.writers_waited_s()).filter_map(sane)),
+            processor_bound_s: over(&|run| match document.clock {
+                Clock::Virtual { .. } => processor_bound(run),
+                Clock::Real { .. } => None,
+            }),
             delete_s: over(&|run| time(run, &deletes)),
             write_mib_s: over(&|run| {
                 let written = total(run, &|step| writes(step).then(|| step.host_bytes.mib()))?;
@@ -177,6 +184,20 @@ impl Row {
             pending_bytes: bytes(|run| run.pending),
         }
     }
+}
+
+/// The part of a step in which a guest's only processor is busy, from which on the processor limits the step.
+const BUSY: f64 = 0.9;
+/// Steps shorter than this are not judged: processor time is counted in ticks of 10 ms.
+const JUDGED_S: f64 = 0.2;
+
+/// The seconds that somebody waited in steps that the processor limited; none where processor time is not known.
+fn processor_bound(run: &Run) -> Option<f64> {
+    let bound = |step: &Step| {
+        let busy = sane(step.processor?.all_s()?)?;
+        Some(if step.length_s >= JUDGED_S && busy >= BUSY * step.length_s { step.waited_s() } else { 0.0 })
+    };
+    all(run, &bound)
 }
 
 /// Whether nothing was trimmed or discarded in `run`, as far as is known; unknown is no.

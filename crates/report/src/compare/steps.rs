@@ -13,7 +13,7 @@ use crate::spread::Spread;
 /// A column: its heading, what it takes from the steps of one name in a run, and how that is printed.
 type StepColumn = (&'static str, fn(&[&Step]) -> Option<f64>, fn(f64) -> String);
 
-const COLUMNS: [StepColumn; 13] = [
+const COLUMNS: [StepColumn; 17] = [
     ("time", |steps| sum(steps, |step| sane(step.length_s)), seconds),
     ("slept in it", |steps| sum(steps, slept), seconds),
     ("written MiB", |steps| sum(steps, |step| step.is_counted().then(|| step.host_bytes.mib())), significant),
@@ -27,6 +27,10 @@ const COLUMNS: [StepColumn; 13] = [
     ("discards seen by the kernel", |steps| sum(steps, |step| Some(step.kernel?.discards as f64)), erases),
     ("drive busy with discards", |steps| sum(steps, |step| sane(step.discard_busy_s?)), seconds),
     ("erases", |steps| sum(steps, |step| Some(step.erases? as f64)), erases),
+    ("processor: workload", |steps| sum(steps, |step| sane(step.processor?.workload_s)), seconds),
+    ("processor: drive", |steps| sum(steps, |step| sane(step.processor?.drive_s?)), seconds),
+    ("processor: service", |steps| sum(steps, |step| sane(step.processor?.service_s?)), seconds),
+    ("processor: others", |steps| sum(steps, |step| sane(step.processor?.others_s?)), seconds),
 ];
 
 /// How long a user's command slept; none of other steps.

@@ -278,6 +278,22 @@ fn json_round_trips_to_the_same_page() {
 }
 
 #[test]
+fn processor_that_limits_a_policy_is_named() {
+    let mut document = without_pause(fragment(&["ext4"], &[PolicyKind::None, PolicyKind::Online], 1));
+    let note = "processor is the limit";
+    assert!(!one_line(&document).contains(note));
+    change(&mut document, PolicyKind::Online, |step| {
+        let length = step.length_s;
+        step.processor.as_mut().unwrap().others_s = Some(length * 0.6);
+    });
+    let text = one_line(&document);
+    assert!(text.contains("this part of the wait: online 100 %. There the processor is the limit"), "{text}");
+    // The time of a real machine's processors is also that of other programs.
+    document.clock = Clock::Real { speed: 1.0 };
+    assert!(!one_line(&document).contains(note));
+}
+
+#[test]
 fn other_files_are_refused_with_the_reason() {
     let reason = |json: &str| {
         let error = Document::parse(json).unwrap_err();
