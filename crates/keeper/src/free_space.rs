@@ -1,5 +1,7 @@
 //! The free extents of a file system in trim addresses.
 
+mod windows;
+
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -12,13 +14,16 @@ use trimtab_linux::ext4::{self, Groups};
 use trimtab_linux::mount::open_of;
 use trimtab_linux::{btrfs, environment, ioctl};
 
+pub use windows::Windows;
+
 /// The share of the free bytes that the default minimum covers, as in xfs_scrub.
 const COVERED: f64 = 0.99;
 /// The highest default minimum. Skipping more saves few commands, and an extent that a file partly took
 /// meanwhile is still trimmed.
 const MAX_MINIMUM: Bytes = Bytes::MIB;
 
-/// The part of a device whose free space one call reads: the file system can't be unmounted during a call.
+/// The part of a small device whose free space one call reads: the file system can't be unmounted during a call. Of a large one
+/// it is a fixed share, because a call takes longer there, whatever its range; see [`windows`].
 const SPAN: Bytes = Bytes(8 << 30);
 
 /// A mounted file system that is opened for the length of one call, so that it can be unmounted between two.
@@ -108,36 +113,19 @@ impl FreeSpace {
         let device = opener.devices.first().ok_or(FreeSpaceError::Unsupported)?;
         let size = device.size().map_err(io::Error::other)?;
         let number = device.number().map_err(io::Error::other)?;
-        let free = Self::on_device(opener, number, Extent::new(Bytes::ZERO, size))?;
-        Ok(Self::new(free.extents, division))
-    }
-
-    /// Reads the free space of an ext4 from each extent in `wanted` to the end of its group.
-    ///
-    /// # Errors
-    /// [`FreeSpaceError`].
-    pub fn around(
-        wanted: &ExtentSet,
-        opener: Opener<'_>,
-        device: DeviceNumber,
-        groups: Groups,
-    ) -> Result<Self, FreeSpaceError> {
-        let division = Division::Groups(groups);
-        let mut around = Self::default();
-        let mut end = Bytes::ZERO;
-        for extent in wanted.iter() {
-            let start = extent.start.max(end);
-            if start < extent.end {
-                end = groups.at(Bytes(extent.end.0 - 1)).end;
-                let range = Extent::new(start, end);
-                let found = Self::new(Self::on_device(opener, device, range)?.extents, &division);
-                around.extents.extend(found.extents);
-            }
+        let span = Bytes(size.0 / windows::MOST).max(SPAN);
+        let mut free = ExtentSet::new();
+        let mut start = Bytes::ZERO;
+        while start < size {
+            let end = size.min(Bytes(start.0.saturating_add(span.0)));
+            let found = Self::on_device(opener, number, Extent::new(start, end))?;
+            found.extents.iter().for_each(|extent| free.insert(*extent));
+            start = end;
         }
-        Ok(around)
+        Ok(Self::new(free.iter().collect(), division))
     }
 
-    /// Reads the free space of an ext4 or XFS that is on `device`, within `range`, in several calls.
+    /// Reads the free space of an ext4 or XFS that is on `device`, within `range`, in one call.
     ///
     /// # Errors
     /// [`FreeSpaceError`].
@@ -150,22 +138,15 @@ impl FreeSpace {
             let number = u64::from(number);
             (rustix::fs::major(number), rustix::fs::minor(number)) == (device.major, device.minor)
         };
-        let mut free = ExtentSet::new();
-        let mut start = range.start;
-        while start < range.end {
-            let span = Extent::new(start, range.end.min(Bytes(start.0.saturating_add(SPAN.0))));
-            let found =
-                ioctl::free_space_within(opener.open()?, device, span).map_err(|errno| match errno {
-                    // ntfs-3g answers all that it does not know with EINVAL.
-                    Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL => FreeSpaceError::Unsupported,
-                    errno => FreeSpaceError::Read(errno.into()),
-                })?;
-            // The kernel may return whole extents of which only a part is in the span.
-            let inside =
-                found.into_iter().filter(|free| is_here(free.device)).map(|free| free.extent.intersect(span));
-            inside.filter(|extent| !extent.is_empty()).for_each(|extent| free.insert(extent));
-            start = span.end;
-        }
+        let found = ioctl::free_space_within(opener.open()?, device, range).map_err(|errno| match errno {
+            // ntfs-3g answers all that it does not know with EINVAL.
+            Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL => FreeSpaceError::Unsupported,
+            errno => FreeSpaceError::Read(errno.into()),
+        })?;
+        // The kernel may return whole extents of which only a part is in the range.
+        let inside =
+            found.into_iter().filter(|free| is_here(free.device)).map(|free| free.extent.intersect(range));
+        let free: ExtentSet = inside.filter(|extent| !extent.is_empty()).collect();
         Ok(Self { extents: free.iter().collect() })
     }
 

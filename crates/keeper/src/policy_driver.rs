@@ -129,6 +129,7 @@ impl<T: Trimmer> PolicyDriver<T> {
 
     /// Records that the file system freed `extent` at `at`.
     pub fn freed(&mut self, at: Duration, extent: Extent) {
+        self.trimmer.freed(extent);
         self.tell(at, &Event::Freed(extent));
         self.forget_old(at);
         self.recent.push_back((at, extent));

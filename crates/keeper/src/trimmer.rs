@@ -13,7 +13,7 @@ use trimtab_linux::btrfs::{self, Chunk, chunks};
 use trimtab_linux::forked::{Ender, has_closed};
 use trimtab_linux::trim::{Done, TrimError, TrimProcess};
 
-use crate::free_space::{Division, FreeSpace, Opener};
+use crate::free_space::{Division, FreeSpace, Opener, Windows};
 use chunk_limits::{DiscardCost, LONGEST_CALL, NotNow};
 use pieces::{Cuts, Cutter, Piece, PieceLength};
 
@@ -30,9 +30,6 @@ pub use series::TrimSeries;
 /// After a call of FITRIM that took so long, the next one waits for a moment.
 const LONG_CALL: Duration = Duration::from_millis(20);
 const GAP: Duration = Duration::from_millis(10);
-
-/// The longest gap between two extents whose free space is read by one query: a group of ext4.
-const QUERY_GAP: Bytes = Bytes(128 << 20);
 
 /// The magic numbers of ext4 and XFS (include/uapi/linux/magic.h).
 const EXT4: i64 = 0xef53;
@@ -69,6 +66,9 @@ pub trait Trimmer {
     {
     }
 
+    /// The file system freed `extent`.
+    fn freed(&mut self, _extent: Extent) {}
+
     /// Returns the parts of `extents` that are still free; none if the file system doesn't tell.
     fn free_within(&mut self, _extents: &ExtentSet) -> Option<ExtentSet> {
         None
@@ -88,6 +88,8 @@ pub struct MountedTrimmer {
     length: PieceLength,
     /// How long a series may take; none for no limit.
     longest: Option<Duration>,
+    /// What is known of its free space.
+    windows: Windows,
     /// The stream to a process that waits until the file system is thawed.
     waiting: Arc<Mutex<Option<UnixStream>>>,
 }
@@ -112,6 +114,7 @@ impl MountedTrimmer {
             cost: DiscardCost::default(),
             length: PieceLength::default(),
             longest: None,
+            windows: Windows::default(),
             waiting: Arc::default(),
         }
     }
@@ -163,11 +166,14 @@ impl MountedTrimmer {
                     }
                 }
             }
-            (kind, [device, ..]) => {
-                if let (Division::Groups(groups), Ok(number)) = (self.division(kind), device.number())
-                    && let Ok(free) = FreeSpace::around(&extents, self.opener(), number, groups)
-                {
-                    return Ok(free.reached_from(&extents));
+            (kind, [_, ..]) => {
+                if let Division::Groups(groups) = self.division(kind) {
+                    let to_the_end =
+                        |extent: Extent| Extent::new(extent.start, groups.at(Bytes(extent.end.0 - 1)).end);
+                    if let Some(free) = self.free_of(&extents.iter().map(to_the_end).collect(), false) {
+                        let division = Division::Groups(groups);
+                        return Ok(FreeSpace::new(free.iter().collect(), &division).reached_from(&extents));
+                    }
                 }
             }
             _ => {}
@@ -175,23 +181,18 @@ impl MountedTrimmer {
         Ok(extents)
     }
 
-    /// Reads which parts of `extents` are free, with one query for those that are close to each other.
+    /// Returns the free space of an ext4 or XFS within `ranges`, as [`Windows::within`] does; none if it is not known.
+    fn free_of(&self, ranges: &ExtentSet, anew: bool) -> Option<ExtentSet> {
+        let device = self.devices.first()?;
+        let (number, size) = (device.number().ok()?, device.size().ok()?);
+        let read = |span| FreeSpace::on_device(self.opener(), number, span);
+        self.windows.within(ranges, size, anew, read).ok()
+    }
+
+    /// Reads which parts of `extents` are free.
     fn read_free(&self, extents: &ExtentSet) -> Option<ExtentSet> {
-        let ([device], EXT4 | XFS) = (self.devices.as_slice(), self.kind().ok()?) else { return None };
-        let number = device.number().ok()?;
-        let mut ranges: Vec<Extent> = Vec::new();
-        for extent in extents.iter() {
-            match ranges.last_mut() {
-                Some(last) if extent.start.saturating_sub(last.end) <= QUERY_GAP => last.end = extent.end,
-                _ => ranges.push(extent),
-            }
-        }
-        let mut free = ExtentSet::new();
-        for range in ranges {
-            let found = FreeSpace::on_device(self.opener(), number, range).ok()?;
-            found.extents().iter().for_each(|extent| free.insert(*extent));
-        }
-        Some(free.intersect(extents))
+        let ([_], EXT4 | XFS) = (self.devices.as_slice(), self.kind().ok()?) else { return None };
+        Some(self.free_of(extents, true)?.intersect(extents))
     }
 
     /// Opens what a series of trims needs.
@@ -291,9 +292,8 @@ impl MountedTrimmer {
 
     /// Returns the free extents of an ext4 or XFS in `range`; none if they are not known.
     fn free_in(&self, range: Extent) -> Vec<Extent> {
-        let known = self.devices.first().and_then(|device| device.number().ok());
-        let free = known.and_then(|number| FreeSpace::on_device(self.opener(), number, range).ok());
-        free.map(|free| free.extents().to_vec()).unwrap_or_default()
+        let free = self.free_of(&ExtentSet::from_iter([range]), false);
+        free.map(|free| free.iter().collect()).unwrap_or_default()
     }
 
     /// Returns how the addresses of an ext4 or XFS are divided.
@@ -400,6 +400,10 @@ impl Trimmer for MountedTrimmer {
     fn free(&mut self) -> Bytes {
         let found = rustix::fs::statvfs(&self.mount);
         found.map_or(Bytes::ZERO, |found| Bytes(found.f_bfree * found.f_frsize))
+    }
+
+    fn freed(&mut self, extent: Extent) {
+        self.windows.freed(extent);
     }
 
     fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {

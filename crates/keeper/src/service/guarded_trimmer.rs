@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use trimtab_core::{Bytes, ExtentSet};
+use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::BlockError;
 use trimtab_linux::stack::Stack;
 use trimtab_linux::trim::TrimError;
@@ -114,6 +114,10 @@ impl Trimmer for GuardedTrimmer {
 
     fn free(&mut self) -> Bytes {
         self.trimmer.free()
+    }
+
+    fn freed(&mut self, extent: Extent) {
+        self.trimmer.freed(extent);
     }
 
     fn take_over(&mut self, earlier: &mut Self) {

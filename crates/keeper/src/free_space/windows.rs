@@ -1,0 +1,244 @@
+//! Answers about free space from what was read a moment ago.
+//!
+//! On ext4, each call of `FS_IOC_GETFSMAP` lists and sorts the metadata of all block groups, however short the range that it is
+//! asked for (`ext4_getfsmap_datadev` and `ext4_getfsmap_find_fixed_metadata` in fs/ext4/fsmap.c): 10 ms and more of processor
+//! time on 1 TiB. A trim in pieces asks before each piece. So a call reads a window of the device that grows with the device,
+//! and later questions are answered from it, with what was freed since.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use trimtab_core::{Bytes, Extent, ExtentSet};
+
+use super::{FreeSpace, FreeSpaceError};
+
+/// The shortest window.
+const SHORTEST: Bytes = Bytes(1 << 30);
+/// The most windows of a device.
+pub(super) const MOST: u64 = 32;
+/// A window is read again after so many times as long as that took, so that reading is a small part of all time.
+const AGE: u32 = 500;
+/// The most free extents that are kept, of all windows but the last one that was read.
+const KEPT: usize = 1 << 16;
+/// The longest that a window is used. What files took since is still in it.
+const OLDEST: Duration = Duration::from_secs(60);
+
+/// Windows of the free space of one file system on one device; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Windows(Arc<Mutex<Vec<Window>>>);
+
+/// A part of a device, and what was free in it.
+#[derive(Debug)]
+struct Window {
+    span: Extent,
+    free: ExtentSet,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is being read since then; what is freed meanwhile is in `free`.
+    Reading { since: Instant },
+    /// It was read then, which took so long.
+    Read { at: Instant, took: Duration },
+}
+
+impl Window {
+    fn is_fresh(&self) -> bool {
+        match self.state {
+            State::Reading { .. } => false,
+            State::Read { at, took } => at.elapsed() <= (took * AGE).min(OLDEST),
+        }
+    }
+}
+
+/// Returns the length of the windows of a device of `size`.
+fn length(size: Bytes) -> u64 {
+    (size.0 / MOST).max(SHORTEST.0)
+}
+
+impl Windows {
+    /// Returns the free extents within `ranges` of a device of `size`, from windows that `read` reads if they are not known or
+    /// too old, or in any case if `anew` is set.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn within(
+        &self,
+        ranges: &ExtentSet,
+        size: Bytes,
+        anew: bool,
+        mut read: impl FnMut(Extent) -> Result<FreeSpace, FreeSpaceError>,
+    ) -> Result<ExtentSet, FreeSpaceError> {
+        let length = length(size);
+        let mut found = ExtentSet::new();
+        let mut last = None;
+        let device = Extent::new(Bytes::ZERO, size);
+        let ranges = ranges.iter().map(|range| range.intersect(device)).filter(|range| !range.is_empty());
+        for range in ranges {
+            for number in range.start.0 / length..range.end.0.div_ceil(length) {
+                let start = Bytes(number * length);
+                let span = Extent::new(start, Bytes(start.0.saturating_add(length)).min(size));
+                // Ranges are in order, and a window is read once for all that are in it.
+                if last.replace(span) != Some(span) {
+                    self.refresh(span, anew, &mut read)?;
+                }
+                let windows = self.lock();
+                let free = windows.iter().find(|window| window.span == span);
+                free.into_iter()
+                    .flat_map(|window| window.free.inside(range))
+                    .for_each(|free| found.insert(free));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads the window `span` if it is not known, too old, or `anew` is set.
+    fn refresh(
+        &self,
+        span: Extent,
+        anew: bool,
+        read: &mut impl FnMut(Extent) -> Result<FreeSpace, FreeSpaceError>,
+    ) -> Result<(), FreeSpaceError> {
+        let is_known = |window: &Window| window.span == span && !anew && window.is_fresh();
+        if self.lock().iter().any(is_known) {
+            return Ok(());
+        }
+        // What is freed from here on may be missing in the answer.
+        let since = Instant::now();
+        let state = State::Reading { since };
+        let mut windows = self.lock();
+        windows.retain(|window| {
+            window.span != span && (window.is_fresh() || matches!(window.state, State::Reading { .. }))
+        });
+        windows.push(Window { span, free: ExtentSet::new(), state });
+        drop(windows);
+        let answer = read(span);
+        let mut windows = self.lock();
+        // It is gone if a later call for the same window began while this one hung.
+        let place = windows.iter().position(|window| (window.span, window.state) == (span, state));
+        let mut window =
+            place.map_or(Window { span, free: ExtentSet::new(), state }, |place| windows.swap_remove(place));
+        answer?.extents().iter().for_each(|extent| window.free.insert(*extent));
+        window.state = State::Read { at: Instant::now(), took: since.elapsed() };
+        windows.insert(0, window);
+        let mut kept = 0;
+        let others = windows.iter().skip(1).position(|window| {
+            kept += window.free.count();
+            kept > KEPT
+        });
+        others.into_iter().for_each(|others| windows.truncate(1 + others));
+        Ok(())
+    }
+
+    /// Adds what the file system freed.
+    pub fn freed(&self, extent: Extent) {
+        for window in self.lock().iter_mut() {
+            let inside = window.span.intersect(extent);
+            if !inside.is_empty() {
+                window.free.insert(inside);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Window>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::thread;
+
+    use proptest::prelude::{prop, prop_assert_eq, proptest};
+
+    use super::super::Division;
+    use super::*;
+
+    const TIB: Bytes = Bytes(1 << 40);
+
+    fn gib(start: u64, end: u64) -> Extent {
+        Extent::new(Bytes(start << 30), Bytes(end << 30))
+    }
+
+    #[test]
+    fn close_questions_are_answered_by_one_call_and_far_ones_by_others() {
+        let windows = Windows::default();
+        let calls = RefCell::new(Vec::new());
+        let ask = |range: Extent, anew: bool| {
+            let read = |span: Extent| {
+                calls.borrow_mut().push(span);
+                thread::sleep(Duration::from_millis(5));
+                Ok(FreeSpace::new(vec![gib(1, 3), gib(40, 41)], &Division::Unknown).within(span))
+            };
+            windows
+                .within(&ExtentSet::from_iter([range]), TIB, anew, read)
+                .unwrap()
+                .iter()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(ask(gib(0, 2), false), [gib(1, 2)]);
+        assert_eq!(ask(gib(2, 4), false), [gib(2, 3)]);
+        assert_eq!(*calls.borrow(), [gib(0, 32)], "a window is the 32nd part of the device");
+        assert_eq!(ask(gib(31, 41), false), [gib(40, 41)]);
+        assert_eq!(*calls.borrow(), [gib(0, 32), gib(32, 64)]);
+        windows.freed(gib(30, 34));
+        assert_eq!(ask(gib(29, 35), false), [gib(30, 34)], "freed since");
+        assert_eq!(calls.borrow().len(), 2);
+        assert_eq!(ask(gib(29, 30), true), []);
+        assert_eq!(calls.borrow().len(), 3, "asked anew");
+    }
+
+    #[test]
+    fn window_that_is_read_fast_is_soon_too_old() {
+        let windows = Windows::default();
+        let mut calls = 0;
+        for _ in 0..3 {
+            let read = |_| {
+                calls += 1;
+                Ok(FreeSpace::default())
+            };
+            windows.within(&ExtentSet::from_iter([gib(0, 1)]), TIB, false, read).unwrap();
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(calls, 3);
+    }
+
+    #[test]
+    fn failed_call_leaves_no_window() {
+        let windows = Windows::default();
+        let range = ExtentSet::from_iter([gib(0, 1)]);
+        assert!(windows.within(&range, TIB, false, |_| Err(FreeSpaceError::Unsupported)).is_err());
+        let slow = |_| {
+            thread::sleep(Duration::from_millis(5));
+            Ok(FreeSpace::new(vec![gib(0, 1)], &Division::Unknown))
+        };
+        assert_eq!(windows.within(&range, TIB, false, slow).unwrap(), range);
+    }
+
+    #[test]
+    fn extent_that_is_freed_during_a_call_is_known() {
+        let windows = Windows::default();
+        let read = |_| {
+            windows.freed(gib(2, 3));
+            Ok(FreeSpace::new(vec![gib(0, 1)], &Division::Unknown))
+        };
+        let found = windows.within(&ExtentSet::from_iter([gib(0, 9)]), TIB, false, read).unwrap();
+        assert_eq!(found, ExtentSet::from_iter([gib(0, 1), gib(2, 3)]));
+    }
+
+    proptest! {
+        #[test]
+        fn answers_are_those_of_the_whole_map(
+            free in prop::collection::vec((0..900_u64, 1..40_u64), 0..20),
+            asked in prop::collection::vec((0..1000_u64, 1..90_u64), 1..8),
+        ) {
+            let free: ExtentSet = free.iter().map(|(start, length)| gib(*start, start + length)).collect();
+            let asked: ExtentSet = asked.iter().map(|(start, length)| gib(*start, (start + length).min(1024))).collect();
+            let read = |span: Extent| Ok(FreeSpace::new(free.inside(span).collect(), &Division::Unknown));
+            let found = Windows::default().within(&asked, TIB, false, read).unwrap();
+            prop_assert_eq!(found, free.intersect(&asked));
+        }
+    }
+}
