@@ -4,16 +4,20 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
+use trimtab_core::document::Filling;
 use trimtab_core::policy::PolicyChoice;
+use trimtab_core::units::UnitError;
 use trimtab_keeper::service::control::RUN;
 use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, Timing, VirtualOptions, compare};
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::KernelChoice;
+use trimtab_lab::testbed::LARGEST_KEPT;
 use trimtab_lab::workload::{Maintenance, PostmarkOptions, UnknownWorkload, WorkloadOptions};
 
 use crate::outputs::Outputs;
@@ -101,9 +105,17 @@ pub struct Args {
     /// sent it
     #[arg(long, conflicts_with = "on")]
     no_merges: bool,
-    /// Size of the emulated drive; with --on, the most space that the workload may use
+    /// Size of the emulated drive, or whole: that of the drive which the profile describes. With --on, the most space that the
+    /// workload may use
     #[arg(long, default_value = "512M")]
-    size: Bytes,
+    size: DriveSize,
+    /// Share of the file system that is full before the workload begins, of files that are allocated and not written
+    /// [default: 0, and 80 above 16 GiB]
+    #[arg(long, value_name = "PERCENT", conflicts_with = "on", value_parser = clap::value_parser!(u32).range(0..=95))]
+    full: Option<u32>,
+    /// The most space that the workload uses [default: all that is free, and 1 GiB above 16 GiB]
+    #[arg(long, value_name = "SIZE", conflicts_with = "on")]
+    room: Option<Bytes>,
     /// How often each policy is run [default: 1 in virtual time, where runs differ by less than 1 %; else 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
@@ -133,6 +145,23 @@ pub struct Args {
     /// A command to run as the workload; {dir} is replaced by the directory to work in
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// The size of an emulated drive as users give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriveSize {
+    /// A number of bytes.
+    Is(Bytes),
+    /// The size of the drive that the profile describes.
+    Whole,
+}
+
+impl FromStr for DriveSize {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        if text == "whole" { Ok(Self::Whole) } else { text.parse().map(Self::Is) }
+    }
 }
 
 /// A clock that users can choose.
@@ -204,16 +233,47 @@ fn workload(args: &Args) -> Result<WorkloadOptions> {
 
 fn place(args: &Args) -> Result<Place> {
     if let Some(dir) = &args.on {
-        return Ok(Place::Directory { dir: dir.clone(), room: args.size, service: args.run.clone() });
+        let DriveSize::Is(room) = args.size else {
+            bail!("--size whole is for emulated drives; leave out --on")
+        };
+        return Ok(Place::Directory { dir: dir.clone(), room, service: args.run.clone() });
     }
     let (profile, profile_toml) = profile::load_aged(&args.profile, args.aged)?;
+    let size = match (args.size, &profile.geometry.capacity) {
+        (DriveSize::Is(size), _) => size,
+        (DriveSize::Whole, Some(capacity)) => capacity.value,
+        (DriveSize::Whole, None) => {
+            bail!(
+                "the profile {} does not say how large the whole drive is; give --size a number",
+                profile.name
+            )
+        }
+    };
     Ok(Place::Emulated {
         profile: Box::new(profile),
         profile_toml,
-        size: args.size,
+        size,
+        filling: filling(size, args.full, args.room),
         file_systems: args.fs.clone(),
     })
 }
+
+/// Returns how the file system of a drive of `size` is filled, and what the workload may use of it.
+fn filling(size: Bytes, full: Option<u32>, room: Option<Bytes>) -> Option<Filling> {
+    let is_large = size > LARGEST_KEPT;
+    if !is_large && full.is_none() && room.is_none() {
+        return None;
+    }
+    let percent = full.unwrap_or(if is_large { LARGE_IS_FULL } else { 0 });
+    let free = Bytes(size.0 / 100 * u64::from(100 - percent));
+    let usual = if is_large { LARGE_ROOM } else { Bytes(free.0 / 10 * 9) };
+    Some(Filling { percent, room: room.unwrap_or(usual) })
+}
+
+/// How full a large file system is unless the user says otherwise, in percent.
+const LARGE_IS_FULL: u32 = 80;
+/// The space that a workload uses of a large drive unless the user says otherwise.
+const LARGE_ROOM: Bytes = Bytes::GIB;
 
 fn timing(args: &Args) -> Result<Timing> {
     let clock = args.clock.unwrap_or(if args.on.is_some() { ClockName::Real } else { ClockName::Virtual });

@@ -157,6 +157,9 @@ impl Interface {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
+    /// The bytes that the whole drive offers; none where the profile does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Sourced<Bytes>>,
     /// The mapping unit of the translation layer.
     pub mapping_page: Sourced<Bytes>,
     /// The bytes that one program operation writes on one die (all planes): whole mapping pages.

@@ -293,7 +293,7 @@ fn check_room(options: &CreateOptions, data: Option<&Path>) -> Result<(), DriveE
         None => {
             let available = environment::available_memory(Path::new(PROCFS), Path::new(CGROUPS))?;
             let advice = match options.room {
-                Room::Kept => "choose a smaller size",
+                Room::Kept | Room::Pool(_) => "choose a smaller size",
                 _ => "choose a smaller size, a file for the data (--data FILE), or --sparse",
             };
             ("memory".to_owned(), available, advice)
@@ -306,6 +306,10 @@ fn check_room(options: &CreateOptions, data: Option<&Path>) -> Result<(), DriveE
             let available = Bytes(disk.f_bavail * disk.f_frsize);
             (place.display().to_string(), available, "choose a smaller size, another disk, or --sparse")
         }
+    };
+    let size = match options.room {
+        Room::Pool(memory) => memory,
+        _ => size,
     };
     if size > available && options.room != Room::Sparse {
         return Err(DriveError::NoRoom { size, place, available, advice });

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use trimtab_core::Bytes;
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread, LatencySummary};
+use trimtab_core::{Bytes, Nanos};
 
 /// How a drive's time runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -75,6 +75,8 @@ pub struct DriveFigures {
     pub counters: DriveCounters,
     /// Bytes that the drive takes for data: written and not discarded since.
     pub mapped: Bytes,
+    /// The processor time that the drive's server has used.
+    pub processor: Nanos,
 }
 
 /// The latency of each kind of command, in model time.
@@ -129,6 +131,10 @@ pub enum Room {
     Kept,
     /// As data is written, whatever its size. Writes fail when there is no room left.
     Sparse,
+    /// This much memory when it is created, for a drive of any size: data takes its place there as it is written. None is given
+    /// back after discards until no place is left, and then writes fail. So a write costs the host the same, whether it is to old
+    /// or to new addresses.
+    Pool(Bytes),
 }
 
 /// The drive that a server shall serve: the first line that it reads.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use trimtab_core::Bytes;
-use trimtab_core::document::{COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Run};
+use trimtab_core::document::{COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Filling, Run};
 use trimtab_core::error::chain;
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::profile::{Profile, builtin_text};
@@ -90,6 +90,9 @@ pub enum Place {
         profile_toml: String,
         /// The drives' size.
         size: Bytes,
+        /// How file systems are filled before the workload begins, and the most space that it uses; without this, they are
+        /// new, and all of them is the workload's.
+        filling: Option<Filling>,
         /// The file systems.
         file_systems: Vec<FileSystem>,
     },
@@ -106,10 +109,10 @@ pub enum Place {
 }
 
 impl Place {
-    /// The size of the drive, or the most space that the workload may and can use.
+    /// The size of the drive, or the most space that the workload may and can use there.
     fn size(&self) -> Bytes {
         match self {
-            Self::Emulated { size, .. } => *size,
+            Self::Emulated { size, filling, .. } => filling.map_or(*size, |filling| filling.room),
             Self::Directory { dir, room, .. } => {
                 let free = rustix::fs::statvfs(dir).map(|stat| Bytes(stat.f_bavail * stat.f_frsize));
                 free.map_or(*room, |free| free.min(*room))
@@ -147,6 +150,11 @@ pub fn compare(
     let workload = options.workload.clone().prepare(scope, interrupt)?;
     let description = workload.description();
     let idle = if description.has_pauses { options.idle.clone() } else { vec![Duration::ZERO] };
+    if let Place::Emulated { filling: Some(_), .. } = options.place
+        && options.workload.needs_new_file_system()
+    {
+        return Err(LabError::NeedsNewFileSystem { workload: description.name }.into());
+    }
     let plan = plan(&options.place, &options.policies, &idle, options.runs)?;
     if let Timing::Real { .. } = options.timing {
         require_rights(&plan)?;
@@ -173,6 +181,10 @@ pub fn compare(
         environment,
         clock: runner.clock(),
         drive,
+        filling: match options.place {
+            Place::Emulated { filling, .. } => filling,
+            Place::Directory { .. } => None,
+        },
         smart_profile: smart_name,
         merges: options.merges,
         workload: description,
@@ -317,13 +329,14 @@ fn run_at(
 ) -> Result<Run, LabError> {
     interrupt.check()?;
     let mut testbed: Box<dyn Testbed> = match site {
-        Site::Emulated { file_system, profile, size } => {
+        Site::Emulated { file_system, profile, size, filling } => {
             Box::new(EmulatedTestbed::create(EmulatedOptions {
                 file_system,
                 policy: options.policy.kind(),
                 speed: options.speed,
                 profile,
                 size,
+                filling,
                 merges: options.merges,
                 server: options.program,
             })?)

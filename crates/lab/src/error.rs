@@ -100,6 +100,37 @@ pub enum LabError {
         /// How many writers there are.
         writers: u32,
     },
+    /// A file system that was filled has less space than the workload shall have.
+    #[error(
+        "{left} are free on a {file_system} that is {percent} % full, and the workload's room is {room}; choose a smaller \
+         --full or --room"
+    )]
+    NoRoomLeft {
+        /// The space that there is.
+        left: Bytes,
+        /// The file system.
+        file_system: FileSystem,
+        /// How full it is.
+        percent: u32,
+        /// The space that the workload shall have.
+        room: Bytes,
+    },
+    /// The workload's room is larger than the drive.
+    #[error("the workload's room of {room} is larger than the drive of {size}; choose a smaller --room")]
+    RoomAboveDrive {
+        /// The room.
+        room: Bytes,
+        /// The drive's size.
+        size: Bytes,
+    },
+    /// The workload makes file systems of its own.
+    #[error(
+        "{workload} makes and checks whole file systems; leave out --full, --room and sizes above 16 GiB"
+    )]
+    NeedsNewFileSystem {
+        /// The workload.
+        workload: String,
+    },
     /// The workload can't be divided among writers.
     #[error("{workload} cannot be divided among writers; leave out --writers")]
     OneWriter {

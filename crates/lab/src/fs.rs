@@ -84,6 +84,16 @@ impl FileSystem {
     }
 }
 
+impl FileSystem {
+    /// The mount option that keeps the kernel from writing in the background what a lazy mkfs left; none where nothing is left.
+    pub const fn lazy_option(self) -> Option<&'static str> {
+        match self {
+            Self::Ext4 => Some("noinit_itable"),
+            Self::Xfs | Self::Btrfs | Self::F2fs => None,
+        }
+    }
+}
+
 impl fmt::Display for FileSystem {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.pad(self.name())

@@ -2,6 +2,7 @@
 
 mod directory;
 mod emulated;
+mod filled;
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use trimtab_drive::DriveFigures;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 
 pub use directory::{DirectoryTestbed, mount_of, possible_policies};
-pub use emulated::{EmulatedOptions, EmulatedTestbed};
+pub use emulated::{EmulatedOptions, EmulatedTestbed, LARGEST_KEPT, pool};
 
 use crate::error::LabError;
 use crate::fs::FileSystem;

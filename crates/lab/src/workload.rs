@@ -182,6 +182,11 @@ impl WorkloadOptions {
         })
     }
 
+    /// Whether it works on whole file systems, which it makes itself.
+    pub fn needs_new_file_system(&self) -> bool {
+        matches!(self, Self::Maintenance(_))
+    }
+
     /// The number of files that the user asked for.
     fn files(&self) -> Option<u32> {
         match self {

@@ -112,6 +112,7 @@ impl Run<'_> {
 
     fn geometry(&self, page: Bytes) -> Geometry {
         Geometry {
+            capacity: Some(self.capacity(page)),
             mapping_page: unmeasured(page, "4 KiB, or what the honoured granularity is a multiple of"),
             program_unit: unmeasured(PROGRAM_UNIT, "two planes of 8 KiB pages"),
             erase_block: unmeasured(ERASE_BLOCK, "small, so that a small emulated drive has enough of them"),
@@ -120,6 +121,12 @@ impl Run<'_> {
             channels: unmeasured(DIES, "8 channels"),
             dies_per_channel: unmeasured(1, "one die a channel, with `program` fitted to the fill"),
         }
+    }
+
+    /// The drive's size in whole pages.
+    fn capacity(&self, page: Bytes) -> Sourced<Bytes> {
+        let size = self.document.device.size;
+        self.measured(Bytes(size.0 / page.0 * page.0), "the size that it reports")
     }
 
     fn timing(&self) -> Timing {

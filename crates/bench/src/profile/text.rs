@@ -33,6 +33,7 @@ pub(super) fn text(profile: &Profile) -> String {
         head += &format!("interface = \"{}\"\n", interface.name());
     }
     let geometry = [
+        geometry.capacity.as_ref().map(|capacity| unit("capacity", capacity)).unwrap_or_default(),
         unit("mapping_page", &geometry.mapping_page),
         unit("program_unit", &geometry.program_unit),
         unit("erase_block", &geometry.erase_block),

@@ -18,6 +18,8 @@ const LARGEST_WRITE_BUFFER: Bytes = Bytes(16 << 30);
 const LARGEST_COMMAND: Bytes = Bytes(1 << 50);
 /// The largest journal entry: the model programs it page by page.
 const LARGEST_JOURNAL: Bytes = Bytes::MIB;
+/// The largest drive: 1024 TiB.
+const LARGEST_CAPACITY: Bytes = Bytes(1 << 50);
 const COUNTS: RangeInclusive<u32> = 1..=4096;
 /// The ranges that a command can name: NVMe has room for so many.
 const RANGES: RangeInclusive<u32> = 1..=256;
@@ -104,7 +106,9 @@ fn times(profile: &Profile) -> Option<Broken> {
 fn multiples(profile: &Profile) -> Option<Broken> {
     let (g, d) = (&profile.geometry, &profile.discard);
     let (page, unit, sector) = (g.mapping_page.value, g.program_unit.value, Bytes(512));
+    let capacity = g.capacity.as_ref().map_or(page, |capacity| capacity.value);
     [
+        ("geometry.capacity", capacity, page, "mapping_page"),
         ("geometry.program_unit", unit, page, "mapping_page"),
         ("geometry.erase_block", g.erase_block.value, unit, "program_unit"),
         ("timing.write_buffer", profile.timing.write_buffer.value, page, "mapping_page"),
@@ -121,7 +125,9 @@ fn multiples(profile: &Profile) -> Option<Broken> {
 fn sizes(profile: &Profile) -> Option<Broken> {
     let (g, d) = (&profile.geometry, &profile.discard);
     let journal = d.journal_per_range.value;
+    let capacity = g.capacity.as_ref().map_or(Bytes::ZERO, |capacity| capacity.value);
     first_above([
+        ("geometry.capacity", capacity, LARGEST_CAPACITY),
         ("geometry.erase_block", g.erase_block.value, LARGEST_ERASE_BLOCK),
         ("timing.write_buffer", profile.timing.write_buffer.value, LARGEST_WRITE_BUFFER),
         ("discard.advertised_granularity", d.advertised_granularity.value, LARGEST_GRANULARITY),

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 
 use super::store::Store;
@@ -59,10 +60,14 @@ struct Punched {
 impl LazyStore {
     /// A store of `size` in the new file `path`, or in memory. On failure no file is left.
     pub(crate) fn new(path: Option<&Path>, size: Bytes, room: Room) -> io::Result<Self> {
-        let keeps = room == Room::Kept;
+        let keeps = matches!(room, Room::Kept | Room::Pool(_));
+        let store = match room {
+            Room::Pool(memory) => Store::of_pool(memory)?,
+            Room::Checked | Room::Kept | Room::Sparse => Store::new(path, size, room == Room::Sparse)?,
+        };
         let nothing = Extent::new(Bytes::ZERO, Bytes::ZERO);
         let shared = Arc::new(Shared {
-            store: Store::new(path, size, room == Room::Sparse)?,
+            store,
             punched: Mutex::new(Punched {
                 waiting: ExtentSet::new(),
                 current: nothing,
@@ -73,7 +78,7 @@ impl LazyStore {
             keeps,
             any: AtomicBool::new(false),
         });
-        if keeps && path.is_none() {
+        if room == Room::Kept && path.is_none() {
             shared.store.touch(size)?;
         }
         let worker = Arc::clone(&shared);
@@ -98,7 +103,13 @@ impl LazyStore {
 
     pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
         self.shared.keep(Extent::at(at, Bytes(data.len() as u64)));
-        self.shared.store.write(at, data)
+        match self.shared.store.write(at, data) {
+            Err(error) if self.shared.keeps && Errno::from_io_error(&error) == Some(Errno::NOSPC) => {
+                self.held();
+                self.shared.store.write(at, data)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Lets `extent` read as zeros from now on.
@@ -211,7 +222,7 @@ mod tests {
 
     #[test]
     fn punched_extents_read_as_zeros_at_once_and_later_writes_stay() {
-        for room in [Room::Checked, Room::Kept, Room::Sparse] {
+        for room in [Room::Checked, Room::Kept, Room::Sparse, Room::Pool(Bytes(SIZE as u64))] {
             let store = LazyStore::new(None, Bytes(SIZE as u64), room).unwrap();
             let mut expected = vec![7; SIZE];
             store.write(Bytes::ZERO, &expected).unwrap();
@@ -242,5 +253,18 @@ mod tests {
         store.read(Bytes::ZERO, &mut found).unwrap();
         assert_eq!(found, [0; 4096]);
         assert_eq!(store.held(), Bytes(SIZE as u64 / 2));
+    }
+    #[test]
+    fn full_pool_gives_discarded_pages_back() {
+        let store = LazyStore::new(None, Bytes::GIB, Room::Pool(Bytes(1 << 20))).unwrap();
+        store.write(Bytes::ZERO, &[7; 1 << 20]).unwrap();
+        store.punch(Extent::at(Bytes::ZERO, Bytes(1 << 19)));
+        thread::sleep(QUIET * 5);
+        assert_eq!(store.shared.store.held(), Bytes(1 << 20));
+        store.write(Bytes(1 << 29), &[8; 1 << 18]).unwrap();
+        let mut found = [1; 4096];
+        store.read(Bytes::ZERO, &mut found).unwrap();
+        assert_eq!(found, [0; 4096]);
+        assert_eq!(store.held(), Bytes((1 << 19) + (1 << 18)));
     }
 }

@@ -1,5 +1,7 @@
 //! Stores a drive's data in memory or in a sparse file: both are a file to the code here.
 
+mod pool;
+
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -10,6 +12,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SeekFrom};
 use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
 
+use self::pool::Pool;
 use super::memory_left::MemoryLeft;
 use crate::data::{DataFile, Identity};
 
@@ -25,6 +28,8 @@ pub(crate) struct Store {
     files: Vec<File>,
     /// For a store in memory that may be larger than that.
     left: Option<MemoryLeft>,
+    /// The memory of a store that takes it at once, and less than its size.
+    pool: Option<Pool>,
 }
 
 /// A part of a request that lies in one file.
@@ -52,13 +57,19 @@ impl Store {
             Some(path) => vec![OpenOptions::new().read(true).write(true).create_new(true).open(path)?],
             None => (0..STRIPES).map(|_| memory()).collect::<io::Result<_>>()?,
         };
-        let store = Self { files, left: (sparse && path.is_none()).then(MemoryLeft::default) };
+        let left = (sparse && path.is_none()).then(MemoryLeft::default);
+        let store = Self { files, left, pool: None };
         let ready = store.set_size(size).and_then(|()| store.check_punch());
         if let (Err(_), Some(path)) = (&ready, path) {
             // The first failure is the one to report.
             let _ = store.identity().and_then(|identity| DataFile::hold(path, Some(identity))?.remove());
         }
         ready.map(|()| store)
+    }
+
+    /// A store in a pool of `size` bytes of memory, which it takes at once.
+    pub(crate) fn of_pool(size: Bytes) -> io::Result<Self> {
+        Ok(Self { files: Vec::new(), left: None, pool: Some(Pool::new(memory()?, size)?) })
     }
 
     /// Returns the identity of the data file, where there is one.
@@ -101,6 +112,9 @@ impl Store {
     }
 
     pub(crate) fn read(&self, at: Bytes, data: &mut [u8]) -> io::Result<()> {
+        if let Some(pool) = &self.pool {
+            return pool.read(at, data);
+        }
         self.pieces(at, data.len())
             .try_for_each(|piece| piece.file.read_exact_at(&mut data[piece.range], piece.at))
     }
@@ -110,6 +124,9 @@ impl Store {
     /// # Errors
     /// `ENOSPC` if there is no room for it.
     pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
+        if let Some(pool) = &self.pool {
+            return pool.write(at, data);
+        }
         if let Some(left) = &self.left
             && let Err(short) = left.take(Bytes(data.len() as u64))
             && !self.pieces(at, data.len()).all(|piece| piece.is_held())
@@ -131,6 +148,9 @@ impl Store {
 
     /// Gives the room of `extent` back; it reads as zeros from then on.
     pub(crate) fn punch(&self, extent: Extent) -> io::Result<()> {
+        if let Some(pool) = &self.pool {
+            return pool.punch(extent);
+        }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.pieces(extent.start, extent.len().0 as usize).try_for_each(|piece| {
             Ok(rustix::fs::fallocate(piece.file, mode, piece.at, piece.range.len() as u64)?)
@@ -139,6 +159,9 @@ impl Store {
 
     /// Returns the first place from `at` on that takes room, if there is one.
     pub(crate) fn held_from(&self, at: Bytes) -> Option<Bytes> {
+        if let Some(pool) = &self.pool {
+            return pool.held_from(at);
+        }
         let files = self.files.len() as u64;
         let (stripe, within) = (at.0 / STRIPE, at.0 % STRIPE);
         let places = (0..files).filter_map(|number| {
@@ -158,6 +181,9 @@ impl Store {
 
     /// Returns the space that it really takes.
     pub(crate) fn held(&self) -> Bytes {
+        if let Some(pool) = &self.pool {
+            return pool.held();
+        }
         const UNIT: u64 = 512;
         let blocks = |file: &File| file.metadata().map_or(0, |metadata| metadata.blocks());
         Bytes(self.files.iter().map(blocks).sum::<u64>() * UNIT)

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
+use trimtab_core::document::Filling;
 use trimtab_core::document::status::State;
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
 use trimtab_core::profile::Profile;
@@ -29,7 +30,7 @@ pub(super) struct Planned<'a> {
 /// Where one run happens.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Site<'a> {
-    Emulated { file_system: FileSystem, profile: &'a Profile, size: Bytes },
+    Emulated { file_system: FileSystem, profile: &'a Profile, size: Bytes, filling: Option<Filling> },
     Directory { dir: &'a Path, room: Bytes },
 }
 
@@ -52,8 +53,8 @@ pub(super) fn plan<'a>(
     runs: u32,
 ) -> Result<Vec<Planned<'a>>, LabError> {
     let sites = match place {
-        Place::Emulated { profile, size, file_systems, .. } => {
-            emulated_sites(profile, *size, file_systems, policies)?
+        Place::Emulated { profile, size, filling, file_systems, .. } => {
+            emulated_sites(profile, *size, *filling, file_systems, policies)?
         }
         Place::Directory { dir, room, .. } => {
             let mount = mount_of(dir)?;
@@ -83,6 +84,7 @@ pub(super) fn plan<'a>(
 fn emulated_sites<'a>(
     profile: &'a Profile,
     size: Bytes,
+    filling: Option<Filling>,
     file_systems: &[FileSystem],
     policies: &[PolicyChoice],
 ) -> Result<Vec<(Site<'a>, Vec<PolicyChoice>)>, LabError> {
@@ -100,10 +102,15 @@ fn emulated_sites<'a>(
             return Err(LabError::NoSuchPolicy { fs, policy: asked[0].kind() });
         }
     }
+    if let Some(filling) = filling
+        && filling.room > size
+    {
+        return Err(LabError::RoomAboveDrive { room: filling.room, size });
+    }
     if let Some(&fs) = file_systems.iter().find(|fs| size < fs.least_size()) {
         return Err(LabError::TooSmall { size, fs, least: fs.least_size() });
     }
-    let site = |file_system| Site::Emulated { file_system, profile, size };
+    let site = |file_system| Site::Emulated { file_system, profile, size, filling };
     let has = |fs| asked.iter().copied().filter(|policy| !lacks(&fs, policy)).collect();
     Ok(file_systems.iter().map(|&fs| (site(fs), has(fs))).collect())
 }
@@ -181,6 +188,7 @@ mod tests {
             profile: Box::new(Profile::named("micron-emmc").unwrap()),
             profile_toml: String::new(),
             size: Bytes(2 << 30),
+            filling: Option::None,
             file_systems: file_systems.to_vec(),
         }
     }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::{CompareDocument, Run};
+use trimtab_core::document::{CompareDocument, Filling, Run};
 use trimtab_linux::environment::available_memory;
 use trimtab_linux::{CGROUPS, PROCFS};
 
@@ -23,12 +23,15 @@ use crate::fs::FileSystem;
 use crate::guest::{GuestCommand, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM};
 use crate::processors::processors;
 use crate::progress::Progress;
+use crate::testbed::{LARGEST_KEPT, pool};
 use crate::workload::WorkloadOptions;
 use trimtab_core::interrupt::Interrupt;
 
 /// Memory that a guest needs beside the data of the drive: for its kernel, programs, page cache and flash
 /// model.
 const SYSTEM_MEMORY: Bytes = Bytes(768 << 20);
+/// Memory for the tables of a large drive's flash model.
+const TABLES: Bytes = Bytes(512 << 20);
 /// The document that a guest writes.
 const DOCUMENT: &str = "compare.json";
 /// Where the guest has the profiles. Names that differ from run to run, as those of temporary directories do, would change how
@@ -219,13 +222,13 @@ impl<'a> VirtualLab<'a> {
     }
 
     fn run(&self, planned: Planned, stop: &Interrupt) -> Result<Run, LabError> {
-        let Site::Emulated { file_system, size, .. } = planned.site else {
+        let Site::Emulated { file_system, size, filling, .. } = planned.site else {
             unreachable!("a directory of the user's is not in a guest");
         };
         let (_, image) =
             self.images.iter().find(|(of, _)| *of == file_system).expect("every file system has one");
         let command = GuestCommand {
-            arguments: self.arguments(planned, file_system, size),
+            arguments: self.arguments(planned, file_system, size, filling),
             files_back: vec![DOCUMENT.into()],
             memory: self.memory_for(planned.site),
             limit: self.limit,
@@ -239,14 +242,23 @@ impl<'a> VirtualLab<'a> {
     fn memory_for(&self, site: Site) -> Bytes {
         let files = self.images.first().map_or(Bytes::ZERO, |(_, image)| image.memory_of_files());
         let drive = match site {
-            Site::Emulated { size, .. } => size,
+            Site::Emulated { size, .. } if size <= LARGEST_KEPT => size,
+            Site::Emulated { size, filling, .. } => {
+                TABLES + pool(filling.map_or(size, |filling| filling.room))
+            }
             Site::Directory { .. } => Bytes::ZERO,
         };
         SYSTEM_MEMORY + drive + files
     }
 
     /// The command line of `trimtab compare` in the guest.
-    fn arguments(&self, planned: Planned, file_system: FileSystem, size: Bytes) -> Vec<String> {
+    fn arguments(
+        &self,
+        planned: Planned,
+        file_system: FileSystem,
+        size: Bytes,
+        filling: Option<Filling>,
+    ) -> Vec<String> {
         let options = self.options;
         let span = |span: Duration| humantime::format_duration(span).to_string().replace(' ', "");
         let mut words: Vec<OsString> =
@@ -257,6 +269,10 @@ impl<'a> VirtualLab<'a> {
         add("--idle", span(planned.idle));
         add("--profile", format!("{PROFILES}/{DRIVE_PROFILE}"));
         add("--size", size.0.to_string());
+        if let Some(Filling { percent, room }) = filling {
+            add("--full", percent.to_string());
+            add("--room", room.0.to_string());
+        }
         add("--seed", options.seed.to_string());
         add("--probe", span(options.probe_interval.unwrap_or_default()));
         if self.has_smart_profile {

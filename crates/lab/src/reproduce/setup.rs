@@ -99,6 +99,7 @@ impl Setup {
             profile,
             profile_toml,
             size: self.size,
+            filling: None,
             file_systems: self.file_systems.clone(),
         };
         let (place, timing) = match &options.place {

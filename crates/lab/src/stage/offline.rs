@@ -29,7 +29,9 @@ impl Stage<'_> {
             return Err(LabError::TooSmall { size, fs, least: fs.least_size() });
         }
         self.work.forget_all();
-        self.offline(name, |fs, discards, device, _| fs.make_as(device, &MakeOptions { discards, size }))
+        self.offline(name, |fs, discards, device, _| {
+            fs.make_as(device, &MakeOptions { discards, size, is_lazy: false })
+        })
     }
 
     /// Checks the file system, unmounted, as the activity `name`.

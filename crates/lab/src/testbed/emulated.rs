@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use trimtab_core::Bytes;
+use trimtab_core::document::Filling;
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::profile::Profile;
 use trimtab_drive::{Clock, CreateOptions, Drive, DriveFigures, Room};
@@ -14,13 +15,28 @@ use trimtab_linux::mount::MountError;
 use trimtab_linux::{SYSFS, mount};
 
 use super::Testbed;
+use super::filled::fill;
 use crate::error::LabError;
 use crate::fs::FileSystem;
+use crate::mkfs::MakeOptions;
 
 /// The longest wait for others to let go of a mount.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is tried meanwhile.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The largest drive that has memory of its size. A larger one has a [`pool`].
+pub const LARGEST_KEPT: Bytes = Bytes(16 << 30);
+/// Memory for the file system's own data on a large drive: mkfs.xfs writes 530 MiB on 1 TB.
+const METADATA: Bytes = Bytes(1 << 30);
+/// A large file system has space for new data beside old, which the drive holds until it is discarded: how often it can hold
+/// the workload's room.
+const COPIES: u64 = 3;
+
+/// The memory for the data of a large drive, of which a workload uses `room`.
+pub fn pool(room: Bytes) -> Bytes {
+    METADATA + Bytes(room.0.saturating_mul(COPIES))
+}
 
 /// The drive and the file system of a run.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +51,8 @@ pub struct EmulatedOptions<'a> {
     pub profile: &'a Profile,
     /// The drive's size.
     pub size: Bytes,
+    /// How the file system is filled, and the most space that the workload uses; none for a new one, all of it the workload's.
+    pub filling: Option<Filling>,
     /// Whether the kernel may merge adjacent requests.
     pub merges: bool,
     /// The executable that serves drives: trimtab itself.
@@ -45,7 +63,8 @@ pub struct EmulatedOptions<'a> {
 pub struct EmulatedTestbed {
     file_system: FileSystem,
     policy: PolicyKind,
-    option: &'static str,
+    option: String,
+    room: Bytes,
     // In order of dropping: what is mounted, and the drive it is mounted from.
     mounted: Mounted,
     block: BlockDevice,
@@ -115,9 +134,10 @@ impl EmulatedTestbed {
     /// [`LabError::NoSuchPolicy`], [`LabError::TooSmall`], or what the drive, the file system's
     /// maker or the mount fails with.
     pub fn create(options: EmulatedOptions) -> Result<Self, LabError> {
-        let EmulatedOptions { file_system, policy, speed, profile, size, merges, server } = options;
+        let EmulatedOptions { file_system, policy, speed, profile, size, filling, merges, server } = options;
         let option =
             file_system.mount_option(policy).ok_or(LabError::NoSuchPolicy { fs: file_system, policy })?;
+        let room = filling.map_or(Bytes(u64::MAX), |filling| filling.room);
         let drive = Drive::create(&CreateOptions {
             name: format!("compare-{}", std::process::id()),
             profile: profile.clone(),
@@ -127,22 +147,28 @@ impl EmulatedTestbed {
             data: None,
             server: server.to_owned(),
             owned: true,
-            room: Room::Kept,
+            room: if size > LARGEST_KEPT { Room::Pool(pool(room.min(size))) } else { Room::Kept },
         })?;
         let drive = OwnDrive(Some(drive));
         let target = drive.mount_point();
-        file_system.make(drive.device())?;
+        let is_large = size > LARGEST_KEPT;
+        file_system
+            .make_as(drive.device(), &MakeOptions { discards: false, size: None, is_lazy: is_large })?;
+        let lazy = if is_large { file_system.lazy_option() } else { None };
+        let option = [Some(option), lazy].into_iter().flatten().collect::<Vec<_>>().join(",");
         let block = BlockDevice::open(Path::new(SYSFS), drive.device())?;
         if !merges {
             block.turn_merges_off()?;
         }
-        let mut testbed = Self { file_system, policy, option, mounted: Mounted(None), block, drive, target };
+        let mounted = Mounted(None);
+        let mut testbed = Self { file_system, policy, option, room, mounted, block, drive, target };
         testbed.mount()?;
+        filling.map_or(Ok(()), |filling| fill(&testbed.target, file_system, filling))?;
         Ok(testbed)
     }
 
     fn mount(&mut self) -> Result<(), LabError> {
-        mount::mount(self.drive.device(), &self.target, self.file_system.name(), self.option)?;
+        mount::mount(self.drive.device(), &self.target, self.file_system.name(), &self.option)?;
         self.mounted.0 = Some(self.target.clone());
         Ok(())
     }
@@ -174,7 +200,7 @@ impl Testbed for EmulatedTestbed {
     }
 
     fn room(&self) -> Bytes {
-        Bytes(u64::MAX)
+        self.room
     }
 
     fn take_offline(&mut self) -> Result<(), LabError> {

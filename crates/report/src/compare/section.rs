@@ -124,6 +124,7 @@ fn facts(document: &CompareDocument) -> Vec<(&'static str, String)> {
         ("Runs asked for", format!("{} of each policy", document.runs_asked)),
         ("Clock", words::clock(document)),
     ];
+    facts.extend(words::space(document).map(|space| ("Space", space)));
     facts.extend(words::writers(document).map(|writers| ("Writers", writers)));
     if let Some(drive) = &document.drive {
         let of = format!("{}, {}, emulated from profile {}", drive.model, drive.size, drive.profile);

@@ -16,6 +16,7 @@ pub fn text(document: &CompareDocument, colour: bool) -> String {
         hanging("Workload: ", &document.workload.summary),
         hanging("Clock:    ", &words::clock(document)),
     ];
+    head.extend(words::space(document).map(|space| hanging("Space:    ", &space)));
     head.extend(words::writers(document).map(|writers| hanging("Writers:  ", &writers)));
     head.extend(words::service(document).map(|service| hanging("Service:  ", &service)));
     let mut blocks = vec![head.join("\n")];

@@ -1,6 +1,6 @@
 //! The title, clock and pauses of a comparison in words.
 
-use trimtab_core::document::{Clock, CompareDocument, DriveDescription, Run, START, StepKind};
+use trimtab_core::document::{Clock, CompareDocument, DriveDescription, Filling, Run, START, StepKind};
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::profile::Profile;
 
@@ -11,7 +11,11 @@ use crate::number::{compact, count, significant, times};
 /// Returns the title, in one line.
 pub fn title(document: &CompareDocument) -> String {
     let place = match &document.drive {
-        Some(drive) => format!("an emulated {} ({})", drive.profile, drive.size),
+        Some(drive) => {
+            let full = document.filling.filter(|filling| filling.percent > 0);
+            let full = full.map_or(String::new(), |filling| format!(", {} % full", filling.percent));
+            format!("an emulated {} ({}{full})", drive.profile, drive.size)
+        }
         None => "a directory of this machine".to_owned(),
     };
     let writers = with_writers(document).map_or(String::new(), |writers| format!(" {writers}"));
@@ -21,6 +25,19 @@ pub fn title(document: &CompareDocument) -> String {
 /// Returns `with 8 writers`; none where there is one writer.
 pub fn with_writers(document: &CompareDocument) -> Option<String> {
     (document.writers > 1).then(|| format!("with {} writers", document.writers))
+}
+
+/// Describes the space that the workload has, in a sentence; none where it has the whole file system.
+pub fn space(document: &CompareDocument) -> Option<String> {
+    let Filling { percent, room } = document.filling?;
+    let room = format!("The workload uses {room} at most.");
+    Some(if percent == 0 {
+        room
+    } else {
+        format!(
+            "Files that are allocated and not written take {percent} %, with pieces of free space between them. {room}"
+        )
+    })
 }
 
 /// Describes the writers in a sentence; none where there is one writer.
