@@ -38,6 +38,8 @@ fn unknown_names_list_the_known_ones() {
         (["--runs", "0"], 2, "not in 1..=1000"),
         (["--writers", "0"], 2, "not in 1..=64"),
         (["--writers", "65"], 2, "not in 1..=64"),
+        (["--full", "96"], 2, "not in 0..=95"),
+        (["--room", "1G"], 1, "room of 1 GiB is larger than the drive of 512 MiB"),
         (["--tree", "/usr"], 1, "--workload tree"),
         (["--idle", "sometimes"], 2, "expected number at 0"),
         (["--idle", "5000d"], 2, "longer than"),
@@ -65,6 +67,23 @@ fn work_that_has_one_writer_is_not_divided() {
         (&["--workload", "postmark", "--postmark", "files=2"], "2 files are fewer than 3 writers"),
     ] {
         let (status, said) = refused(compare(&["--writers", "3"]).args(arguments));
+        assert_eq!(status, Some(1), "{said}");
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn whole_drive_that_cannot_be_had_is_refused() {
+    for (arguments, reason) in [
+        (
+            &["--size", "whole", "--profile", "micron-emmc"][..],
+            "micron-emmc does not say how large the whole drive is",
+        ),
+        (&["--size", "whole", "--on", "/tmp"], "leave out --on"),
+        (&["--size", "whole", "--workload", "fsck"], "fsck makes and checks whole file systems"),
+        (&["--full", "50", "--workload", "mkfs"], "mkfs makes and checks whole file systems"),
+    ] {
+        let (status, said) = refused(&mut compare(arguments));
         assert_eq!(status, Some(1), "{said}");
         assert!(said.contains(reason), "{said}");
     }

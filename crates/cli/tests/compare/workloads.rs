@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use tempfile::TempDir;
-use trimtab_core::document::{Run, StepKind};
+use trimtab_core::Bytes;
+use trimtab_core::document::{Filling, Run, StepKind};
 use trimtab_core::policy::PolicyKind::{Batched, None, Online, Smart};
 
 use crate::support::{FAST, Finished, Mounted, SMALL, compare, discards, finish, possible, sh, step};
@@ -146,6 +147,44 @@ fn laptop_has_a_day_of_pauses_and_a_probe_of_its_own() {
 /// Bytes that the host wrote in a run.
 fn written(run: &Run) -> f64 {
     run.steps.iter().map(|step| step.host_bytes.mib()).sum()
+}
+
+#[test]
+fn large_drive_is_full_before_the_workload_begins() {
+    if !possible() {
+        return;
+    }
+    let real =
+        ["--clock", "real", "--speed", "50", "--profile", "ocz-agility-3", "--runs", "1", "--idle", "0s"];
+    let large = ["--size", "whole", "--room", "128M", "--fs", "ext4,xfs,btrfs", "--policy", "none,batched"];
+    let finished = finish(compare(&real), &large);
+    assert!(finished.output.status.success(), "{}", finished.stderr());
+    let drive = finished.document.drive.as_ref().unwrap();
+    assert_eq!(drive.size, Bytes(120_034_123_776), "the capacity that its profile names");
+    assert_eq!(finished.document.filling, Some(Filling { percent: 80, room: Bytes(128 << 20) }));
+    for fs in ["ext4", "xfs", "btrfs"] {
+        let [none, batched] = [None, Batched].map(|policy| finished.run(fs, policy));
+        assert!(none.verified && batched.verified, "{fs}");
+        // 0.9, 0.8 and 0.9 of the room, and metadata.
+        assert!((300.0..500.0).contains(&written(none)), "{fs}: {} MiB", written(none));
+        // A fifth of the drive is free and was written before; a trim tells the drive.
+        let stale = |run: &Run| run.stale.unwrap().0 as f64 / drive.size.0 as f64;
+        assert!((0.14..0.26).contains(&stale(none)), "{fs}: {}", stale(none));
+        assert!(stale(batched) < 0.03, "{fs}: {}", stale(batched));
+        assert_eq!(batched.trims.len(), 1, "{fs}");
+    }
+    let text = finished.stdout();
+    assert!(text.contains("on an emulated ocz-agility-3 (111.79 GiB, 80 % full)"), "{text}");
+    assert!(text.contains("The workload uses 128 MiB at most."), "{text}");
+    let options = ["--size", "1G", "--full", "95", "--room", "500M", "--policy", "none"];
+    let finished = finish(compare(&real), &options);
+    assert_eq!(finished.output.status.code(), Some(1));
+    let said = finished.stderr();
+    assert!(said.contains("95 % full") && said.contains("choose a smaller --full or --room"), "{said}");
+    let options = ["--size", "1G", "--full", "50", "--room", "200M", "--policy", "none"];
+    let finished = finish(compare(&real), &options);
+    assert!(finished.output.status.success(), "{}", finished.stderr());
+    assert!(written(finished.run("ext4", None)) < 700.0);
 }
 
 #[test]

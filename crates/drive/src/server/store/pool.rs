@@ -212,17 +212,18 @@ fn runs(
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{prop, prop_assert, prop_assert_eq, proptest};
+    use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
 
     use super::super::memory;
     use super::*;
 
-    const SIZE: usize = 4 << 20;
+    const SIZE: usize = 2 << 20;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
         #[test]
         fn pool_holds_what_was_written_as_an_array_does(
-            steps in prop::collection::vec((0..3_u8, 0..SIZE, 1..300_000_usize, 1..255_u8), 1..60),
+            steps in prop::collection::vec((0..3_u8, 0..SIZE, 1..200_000_usize, 1..255_u8), 1..60),
             is_aligned: bool,
         ) {
             let pool = Pool::new(memory().unwrap(), Bytes(SIZE as u64)).unwrap();
