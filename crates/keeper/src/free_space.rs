@@ -113,11 +113,11 @@ impl FreeSpace {
         let device = opener.devices.first().ok_or(FreeSpaceError::Unsupported)?;
         let size = device.size().map_err(io::Error::other)?;
         let number = device.number().map_err(io::Error::other)?;
-        let span = Bytes(size.0 / windows::MOST).max(SPAN);
+        let span = windows::length(size, SPAN);
         let mut free = ExtentSet::new();
         let mut start = Bytes::ZERO;
         while start < size {
-            let end = size.min(Bytes(start.0.saturating_add(span.0)));
+            let end = size.min(Bytes(start.0.saturating_add(span)));
             let found = Self::on_device(opener, number, Extent::new(start, end))?;
             found.extents.iter().for_each(|extent| free.insert(*extent));
             start = end;

@@ -14,8 +14,10 @@ use super::{FreeSpace, FreeSpaceError};
 
 /// The shortest window.
 const SHORTEST: Bytes = Bytes(1 << 30);
-/// The most windows of a device.
-pub(super) const MOST: u64 = 32;
+/// The longest: the file system can't be unmounted during a call.
+const LONGEST: Bytes = Bytes(128 << 30);
+/// The windows of a device, but for small and very large ones.
+const COUNT: u64 = 32;
 /// A window is read again after so many times as long as that took, so that reading is a small part of all time.
 const AGE: u32 = 500;
 /// The most free extents that are kept, of all windows but the last one that was read.
@@ -52,9 +54,9 @@ impl Window {
     }
 }
 
-/// Returns the length of the windows of a device of `size`.
-fn length(size: Bytes) -> u64 {
-    (size.0 / MOST).max(SHORTEST.0)
+/// Returns the length of the windows of a device of `size`, which is `shortest` or longer.
+pub(super) fn length(size: Bytes, shortest: Bytes) -> u64 {
+    (size.0 / COUNT).min(LONGEST.0).max(shortest.0)
 }
 
 impl Windows {
@@ -70,7 +72,7 @@ impl Windows {
         anew: bool,
         mut read: impl FnMut(Extent) -> Result<FreeSpace, FreeSpaceError>,
     ) -> Result<ExtentSet, FreeSpaceError> {
-        let length = length(size);
+        let length = length(size, SHORTEST);
         let mut found = ExtentSet::new();
         let mut last = None;
         let device = Extent::new(Bytes::ZERO, size);
