@@ -46,6 +46,11 @@ enum State {
 }
 
 impl Window {
+    /// Whether it is fresh, or being read.
+    fn is_in_use(&self) -> bool {
+        matches!(self.state, State::Reading { .. }) || self.is_fresh()
+    }
+
     fn is_fresh(&self) -> bool {
         match self.state {
             State::Reading { .. } => false,
@@ -110,9 +115,7 @@ impl Windows {
         let since = Instant::now();
         let state = State::Reading { since };
         let mut windows = self.lock();
-        windows.retain(|window| {
-            window.span != span && (window.is_fresh() || matches!(window.state, State::Reading { .. }))
-        });
+        windows.retain(|window| window.span != span && window.is_in_use());
         windows.push(Window { span, free: ExtentSet::new(), state });
         drop(windows);
         let answer = read(span);
@@ -133,14 +136,16 @@ impl Windows {
         Ok(())
     }
 
-    /// Adds what the file system freed.
+    /// Adds what the file system freed, and forgets windows there that are too old.
     pub fn freed(&self, extent: Extent) {
-        for window in self.lock().iter_mut() {
+        self.lock().retain_mut(|window| {
             let inside = window.span.intersect(extent);
-            if !inside.is_empty() {
+            let is_used = inside.is_empty() || window.is_in_use();
+            if is_used && !inside.is_empty() {
                 window.free.insert(inside);
             }
-        }
+            is_used
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Window>> {

@@ -19,7 +19,8 @@ use crate::fs::FileSystem;
 const DIRECTORY: &str = "full";
 /// Files in a directory.
 const FILES: usize = 1000;
-/// The sizes of files, as powers of two: of each power's files, all together have the same number of bytes.
+/// The sizes of files, as powers of two: the files of each power have the same number of bytes together, those of the last twice
+/// as many.
 const POWERS: std::ops::Range<u32> = 24..32;
 /// Before files are deleted, the file system is filled to this share, in percent.
 const MOST: u64 = 95;
@@ -106,23 +107,20 @@ mod tests {
 
     #[test]
     fn sizes_have_as_many_bytes_in_every_power_of_two() {
+        const COUNT: usize = (POWERS.end - POWERS.start) as usize;
         let mut random = SmallRng::seed_from_u64(7);
-        let mut bytes = [0_u64; (POWERS.end - POWERS.start) as usize];
+        let mut bytes = [0_u64; COUNT];
         for _ in 0..200_000 {
             let size = size(&mut random);
             assert!(size.is_multiple_of(4096));
             bytes[(size.ilog2() - POWERS.start) as usize] += size;
         }
-        let mean = bytes.iter().sum::<u64>() as f64 / bytes.len() as f64;
-        for (power, bytes) in bytes.iter().enumerate() {
-            // The last power also stands for all that are larger.
-            let expected = if power == bytes_len() - 1 { 2.0 } else { 1.0 };
-            let share = *bytes as f64 / mean * (bytes_len() as f64 + 1.0) / bytes_len() as f64;
-            assert!((share / expected - 1.0).abs() < 0.12, "power {power}: {share:.2} of {expected}");
+        // The last power has the files of all higher ones, too.
+        let part = bytes.iter().sum::<u64>() as f64 / (COUNT as f64 + 1.0);
+        for (power, bytes) in bytes.into_iter().enumerate() {
+            let parts = if power == COUNT - 1 { 2.0 } else { 1.0 };
+            let share = bytes as f64 / part / parts;
+            assert!((share - 1.0).abs() < 0.12, "power {power}: {share:.2}");
         }
-    }
-
-    fn bytes_len() -> usize {
-        (POWERS.end - POWERS.start) as usize
     }
 }
