@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::CompareDocument;
+use trimtab_core::document::{CompareDocument, Engine};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::{
@@ -23,6 +23,7 @@ fn image() -> Option<GuestImage> {
     let boot = std::fs::read_dir(kernel.join("boot")).unwrap().map(|entry| entry.unwrap().path());
     let vmlinuz = boot.into_iter().find(|path| path.to_string_lossy().contains("vmlinuz-")).unwrap();
     let options = GuestOptions {
+        engine: Engine::Qemu,
         kernel: KernelChoice::File { image: vmlinuz, modules: None },
         program: env!("CARGO_BIN_EXE_trimtab").into(),
         file_systems: vec![FileSystem::Ext4],
