@@ -145,6 +145,32 @@ fn writers_at_once_take_the_same_time_on_an_idle_and_a_busy_machine() {
     assert_eq!(busy(run), document);
 }
 
+/// The timer interrupts of the guest so far: those of the HPET, and those of the processor's own timer.
+const INTERRUPTS: &str = "timers() { awk '/^ *0:|LOC:|hpet|timer/ { sum += $2 } END { print \"timers\", sum }' /proc/interrupts; }";
+
+#[test]
+fn idle_guest_is_woken_less_than_once_a_second() {
+    let Some(image) = image() else { return };
+    let compare = |idle| {
+        format!(
+            "trimtab compare --clock real --runs 1 --policy none --size 96M --profile ocz-agility-3 --probe 0s --idle {idle}"
+        )
+    };
+    let script = format!(
+        "{INTERRUPTS}\ntimers\n{} >/dev/null\ntimers\n{} >/dev/null\ntimers\n",
+        compare("1s"),
+        compare("1001s")
+    );
+    let output = image.run(&command(&script), &Interrupt::never(), &mut |_| {}).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let counts: Vec<u64> =
+        text.lines().filter_map(|line| line.strip_prefix("timers ")?.parse().ok()).collect();
+    let &[before, between, after] = counts.as_slice() else { panic!("{text}{:?}", output.stderr) };
+    assert!(between > before, "no timer interrupt was counted: {counts:?}");
+    let idle = (after - between).saturating_sub(between - before);
+    assert!(idle < 1000, "{idle} timer interrupts in 1000 idle seconds: {counts:?}");
+}
+
 /// The times that the work printed, in seconds.
 fn times(output: &GuestOutput) -> Vec<f64> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

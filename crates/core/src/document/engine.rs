@@ -50,7 +50,7 @@ pub struct ProcessorCosts {
     pub request: u32,
     /// Of a switch between threads.
     pub switch: u32,
-    /// Of a KiB copied between the kernel and a process.
+    /// Of a KiB that is copied between the kernel and a process, or that a request reads or writes.
     pub copy: u32,
 }
 
@@ -75,7 +75,7 @@ impl ProcessorCosts {
 impl Default for ProcessorCosts {
     /// Calibrated once; docs/compare.md says against which runs.
     fn default() -> Self {
-        Self { syscall: 1000, fault: 1000, request: 2000, switch: 1000, copy: 130 }
+        Self { syscall: 1000, fault: 1000, request: 30_000, switch: 1000, copy: 550 }
     }
 }
 

@@ -48,6 +48,9 @@ const PARAMETERS: [&str; 19] = [
     "rdinit=/init",
 ];
 
+/// The part of a guest's limit that a process may compute without a system call.
+const SPIN_PART: u32 = 20;
+
 /// Boots the machine and passes every message from it to `receive`, until it turns itself off.
 ///
 /// # Errors
@@ -68,6 +71,7 @@ pub(super) fn run(
     command.args(PARAMETERS).arg(format!("initrd={}", machine.initramfs.display()));
     command.arg(format!("mem={}M", machine.memory.0.div_ceil(1 << 20)));
     command.arg(format!("processor={syscall},{fault},{request},{switch},{copy}"));
+    command.arg(format!("processor-spin={}", (machine.limit / SPIN_PART).as_secs().max(1)));
     // The kernel passes what it does not know on to the first process, and reads variables of its own.
     command.env_clear().env("HOME", "/");
     command.stdin(file(PORT)?).stderr(console.try_clone().map_err(at(Path::new(CONSOLE), "open"))?);
