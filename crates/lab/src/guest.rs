@@ -25,6 +25,7 @@ mod kernel;
 mod kernel_choice;
 mod machine;
 mod modules;
+mod one_processor;
 mod programs;
 mod protocol;
 mod qemu;

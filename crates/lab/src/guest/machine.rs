@@ -39,14 +39,15 @@ pub(super) struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs `command`, which boots the machine, and passes every message from it to `receive`, until it turns itself
-    /// off. Returns none if its results have arrived by then, and else how it ended.
+    /// Runs `command`, which boots the machine, calls `started` with its process, and passes every message from it to
+    /// `receive`, until it turns itself off. Returns none if its results have arrived by then, and else how it ended.
     ///
     /// # Errors
     /// [`GuestError`]; the machine has ended by then.
     pub(super) fn follow(
         &self,
         command: &mut Command,
+        started: &mut dyn FnMut(&Child),
         interrupt: &Interrupt,
         receive: &mut dyn FnMut(MessageKind, Vec<u8>),
     ) -> Result<Option<ExitStatus>, GuestError> {
@@ -55,10 +56,11 @@ impl Machine<'_> {
         command.process_group(0).current_dir(self.room);
         die_with_parent(command);
         let mut running = Running(command.spawn().map_err(at(&program, "run"))?);
+        started(&running.0);
         let pidfd = pidfd_open(Pid::from_child(&running.0), PidfdFlags::empty())
             .map_err(|errno| at(&program, "wait for")(errno.into()))?;
         let mut port = Port { path: &self.room.join(PORT), at: 0, receiver: Receiver::default() };
-        let started = Instant::now();
+        let since_start = Instant::now();
         let mut finished: Option<Instant> = None;
         loop {
             let off = match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&POLL_INTERVAL)) {
@@ -79,7 +81,7 @@ impl Machine<'_> {
                 None if off => {
                     return Ok(Some(running.0.wait().map_err(at(&program, "wait for"))?));
                 }
-                None if started.elapsed() > self.limit => {
+                None if since_start.elapsed() > self.limit => {
                     let console = console::tail(&self.console());
                     return Err(GuestError::Hung { limit: self.limit, console });
                 }

@@ -87,7 +87,7 @@ pub(super) fn run(
     command.args(MACHINE).arg(machine.kernel).arg("-initrd").arg(machine.initramfs);
     command.args(["-append", PARAMETERS, "-m", &format!("{}M", machine.memory.0.div_ceil(1 << 20))]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
-    let Some(status) = machine.follow(&mut command, interrupt, receive)? else { return Ok(()) };
+    let Some(status) = machine.follow(&mut command, &mut |_| {}, interrupt, receive)? else { return Ok(()) };
     if !status.success() {
         let said = fs::read(&said).unwrap_or_default();
         let said = console::tail(&said).lines().next_back().unwrap_or("no message").to_owned();

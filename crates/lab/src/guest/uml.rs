@@ -16,6 +16,7 @@ use trimtab_core::interrupt::Interrupt;
 use super::console;
 use super::error::{GuestError, at};
 use super::machine::{CONSOLE, Machine, PORT};
+use super::one_processor::OneProcessor;
 use super::protocol::MessageKind;
 
 pub(super) use recipe::{Built, Recipe};
@@ -76,7 +77,11 @@ pub(super) fn run(
     command.env_clear().env("HOME", "/");
     command.stdin(file(PORT)?).stderr(console.try_clone().map_err(at(Path::new(CONSOLE), "open"))?);
     command.stdout(Stdio::from(console));
-    match machine.follow(&mut command, interrupt, receive)? {
+    let mut kept = None;
+    let ended =
+        machine.follow(&mut command, &mut |child| kept = OneProcessor::keep(child), interrupt, receive);
+    drop(kept);
+    match ended? {
         None => Ok(()),
         Some(_) => Err(console::diagnose(&machine.console(), machine.memory)),
     }
