@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "ENGINE", default_value = "qemu", conflicts_with_all = ["on", "kernel"])]
     engine: EngineName,
     /// Nanoseconds of virtual time that the kernel's work takes with --engine uml: none, default, or
-    /// syscall=N,fault=N,request=N,switch=N,copy=N (for each KiB)
+    /// syscall=N,fault=N,request=N,switch=N,data=N,copy=N (the last two for each KiB)
     #[arg(long, value_name = "COSTS", conflicts_with = "on")]
     processor: Option<ProcessorCosts>,
     /// Kernel of the guests in virtual time: debian:6.12 or another version of Debian's, or the path of a

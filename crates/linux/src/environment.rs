@@ -46,7 +46,7 @@ fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= wanted)
 }
 
-/// Whether the clock stands still while a program runs, as that of User Mode Linux does in virtual time: a program that
+/// Returns whether the clock stands still while a program runs, as in User Mode Linux in virtual time: a program that
 /// waits for it in a loop waits for long. `sysfs` is where sysfs is mounted.
 pub fn clock_stands_still(sysfs: &Path) -> bool {
     let source = sysfs.join("devices/system/clocksource/clocksource0/current_clocksource");

@@ -40,7 +40,7 @@ pub(super) struct Machine<'a> {
 
 impl Machine<'_> {
     /// Runs `command`, which boots the machine, calls `started` with its process, and passes every message from it to
-    /// `receive`, until it turns itself off. Returns none if its results have arrived by then, and else how it ended.
+    /// `receive`, until it turns itself off. Returns how it ended if its results have not arrived by then.
     ///
     /// # Errors
     /// [`GuestError`]; the machine has ended by then.
@@ -90,7 +90,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What the guest's kernel and first process have said.
+    /// The messages of the guest's kernel and first process.
     pub(super) fn console(&self) -> Vec<u8> {
         fs::read(self.room.join(CONSOLE)).unwrap_or_default()
     }

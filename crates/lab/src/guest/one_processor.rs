@@ -18,7 +18,8 @@ pub(super) struct OneProcessor(usize);
 
 impl OneProcessor {
     /// Keeps `child`, and all that it starts from now on, on a processor that no other guest of this process has: that
-    /// of the calling thread, if possible. Returns none if there is none left, or if the kernel refuses.
+    /// of the calling thread, if possible. Does nothing if all have guests, or if the
+    /// kernel refuses.
     pub(super) fn keep(child: &Child) -> Option<Self> {
         let allowed = sched_getaffinity(None).ok()?;
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -96,7 +96,7 @@ pub(super) fn run(
     Err(console::diagnose(&machine.console(), machine.memory))
 }
 
-/// Refuses what couldn't even start the first process, of which no kernel says anything clear.
+/// Refuses memory that is too small to start the first process: no kernel says that clearly.
 fn check_memory(machine: &Machine) -> Result<(), GuestError> {
     let size = fs::metadata(machine.initramfs).map_err(at(machine.initramfs, "read"))?.len();
     if machine.memory < Bytes(2 * size + KERNEL_MEMORY.0) {

@@ -22,7 +22,7 @@ use super::protocol::MessageKind;
 pub(super) use recipe::{Built, Recipe};
 
 /// The kernel's parameters:
-/// - the clock skips idle time, and starts at the same time as that of QEMU's guests;
+/// - the clock skips idle time, and starts at the same time as in QEMU;
 /// - system calls reach the kernel by seccomp, which is four times as fast as ptrace;
 /// - messages of the first process go to the file that is standard input, those of the kernel to standard output: files
 ///   take everything at once, so that the guest never waits for the host;
@@ -67,11 +67,11 @@ pub(super) fn run(
         OpenOptions::new().create(true).append(true).open(&path).map_err(at(&path, "make"))
     };
     let console = file(CONSOLE)?;
-    let ProcessorCosts { syscall, fault, request, switch, copy } = processor;
+    let ProcessorCosts { syscall, fault, request, switch, data, copy } = processor;
     let mut command = Command::new(machine.kernel);
     command.args(PARAMETERS).arg(format!("initrd={}", machine.initramfs.display()));
     command.arg(format!("mem={}M", machine.memory.0.div_ceil(1 << 20)));
-    command.arg(format!("processor={syscall},{fault},{request},{switch},{copy}"));
+    command.arg(format!("processor={syscall},{fault},{request},{switch},{data},{copy}"));
     command.arg(format!("processor-spin={}", (machine.limit / SPIN_PART).as_secs().max(1)));
     // The kernel passes what it does not know on to the first process, and reads variables of its own.
     command.env_clear().env("HOME", "/");

@@ -21,7 +21,7 @@ use crate::program::{self, Reason};
 
 /// The options that the kernel is built with, in addition to `tinyconfig`.
 const CONFIG: &str = include_str!("../../../uml/config");
-/// What we change in the kernel.
+/// Our changes of the kernel.
 const PATCH: &str = include_str!("../../../uml/trimtab.patch");
 /// The names of both while a kernel is built.
 const CONFIG_FILE: &str = "trimtab.config";
