@@ -174,7 +174,10 @@ mod tests {
         let others = [
             ("apt-get", "touch linux-source.deb"),
             ("dpkg-deb", "mkdir -p package/usr/src; touch package/usr/src/linux.tar.xz"),
-            ("tar", "mkdir source/linux-source-1"),
+            (
+                "tar",
+                "cd source && mkdir -p linux-source-1/scripts/kconfig && touch linux-source-1/scripts/kconfig/merge_config.sh",
+            ),
             ("strip", "printf '#!/bin/sh\\necho 1-trimtab\\n' >\"$2\"; chmod +x \"$2\""),
         ];
         for (program, _) in BUILDERS.iter().chain(&[("apt-get", ""), ("nice", "")]) {
