@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 BUILD_TOOLS = cc
 STATIC = x86_64-unknown-linux-musl
 DEMO_TOOLS = mkfs.ext4 mkfs.xfs mkfs.btrfs qemu-system-x86_64
-TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modprobe promtool $(STACK_TOOLS)
+TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modprobe promtool flex bison bc patch $(STACK_TOOLS)
 # What vm/doctor sets its stacks up with.
 STACK_TOOLS = make-bcache mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq mksquashfs
 
@@ -16,7 +16,7 @@ QUICK = advice aged all arrow cache data_sheet discard_cost discard_queue extrem
     scale steady_state streams suspend sweep timing wear damage data_set readers tables hostile bench_report compare_report sim_report house
 ROOT = bench canary claim compare daemon doctor drive file frees fstrim generation outputs own queue record report reproduce sim \
     sim_trace steer trace tracefs trim watch
-VM = virtual_time vm vm_claims vm_doctor vm_layouts
+VM = virtual_time uml vm vm_claims vm_doctor vm_layouts
 programs = $(foreach name,$(1),--test $(name))
 
 .PHONY: all demo test quick check test-root test-vm python package test-package image test-image test-ansible test-shutdown \

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
-use trimtab_core::document::Filling;
+use trimtab_core::document::{Engine, Filling, ProcessorCosts};
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::units::UnitError;
 use trimtab_keeper::service::control::RUN;
@@ -51,6 +51,14 @@ pub struct Args {
     /// kernel; needs root) [default: virtual; real with --on]
     #[arg(long, value_name = "CLOCK", conflicts_with = "on")]
     clock: Option<ClockName>,
+    /// Program that runs the guests in virtual time: qemu, or uml (User Mode Linux, much faster: computing takes
+    /// no time there, and the kernel's work a fixed one). The first run with uml builds it, which takes minutes
+    #[arg(long, value_name = "ENGINE", default_value = "qemu", conflicts_with_all = ["on", "kernel"])]
+    engine: EngineName,
+    /// Nanoseconds of virtual time that the kernel's work takes with --engine uml: none, default, or
+    /// syscall=N,fault=N,request=N,switch=N,data=N,copy=N (the last two for each KiB)
+    #[arg(long, value_name = "COSTS", conflicts_with = "on")]
+    processor: Option<ProcessorCosts>,
     /// Kernel of the guests in virtual time: debian:6.12 or another version of Debian's, or the path of a
     /// vmlinuz, with the directory of its modules after a colon if that is not /lib/modules/RELEASE; the
     /// drive in the guest needs Linux 6.11 or later
@@ -173,6 +181,15 @@ pub enum ClockName {
     Real,
 }
 
+/// An engine that users can choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum EngineName {
+    /// QEMU.
+    Qemu,
+    /// User Mode Linux.
+    Uml,
+}
+
 pub fn run(args: Args) -> Result<ExitCode> {
     let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json", args.overwrite)?;
     let workload = workload(&args)?;
@@ -280,15 +297,27 @@ fn timing(args: &Args) -> Result<Timing> {
     Ok(match (clock, args.speed) {
         (ClockName::Virtual, Some(_)) => bail!("--speed is for the real clock; add --clock real"),
         (ClockName::Virtual, None) => Timing::Virtual(VirtualOptions {
+            engine: engine(args)?,
             kernel: args.kernel.clone(),
             files: args.guest_file.clone(),
             limit: args.guest_limit,
         }),
+        (ClockName::Real, _) if args.engine == EngineName::Uml => {
+            bail!("--engine is for virtual time; leave out --clock real")
+        }
         (ClockName::Real, Some(_)) if args.on.is_some() => {
             bail!("--speed is for emulated drives; leave out --on")
         }
         (ClockName::Real, speed) => Timing::Real { speed: speed.unwrap_or(1.0) },
     })
+}
+
+fn engine(args: &Args) -> Result<Engine> {
+    match (args.engine, args.processor) {
+        (EngineName::Qemu, Some(_)) => bail!("--processor is for User Mode Linux; add --engine uml"),
+        (EngineName::Qemu, None) => Ok(Engine::Qemu),
+        (EngineName::Uml, processor) => Ok(Engine::Uml { processor: processor.unwrap_or_default() }),
+    }
 }
 
 fn smart_profile(args: &Args) -> Result<SmartProfile> {

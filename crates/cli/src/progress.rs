@@ -27,6 +27,12 @@ impl Bar {
 }
 
 impl Progress for Bar {
+    fn note(&mut self, text: &str) {
+        self.bar.suspend(|| {
+            let _ = writeln!(io::stderr(), "{text}");
+        });
+    }
+
     fn planned(&mut self, runs: usize) {
         self.bar.set_length(runs as u64);
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len} runs, {left}  {msg}");

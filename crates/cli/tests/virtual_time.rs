@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::CompareDocument;
+use trimtab_core::document::{CompareDocument, Engine};
 use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::{
@@ -23,6 +23,7 @@ fn image() -> Option<GuestImage> {
     let boot = std::fs::read_dir(kernel.join("boot")).unwrap().map(|entry| entry.unwrap().path());
     let vmlinuz = boot.into_iter().find(|path| path.to_string_lossy().contains("vmlinuz-")).unwrap();
     let options = GuestOptions {
+        engine: Engine::Qemu,
         kernel: KernelChoice::File { image: vmlinuz, modules: None },
         program: env!("CARGO_BIN_EXE_trimtab").into(),
         file_systems: vec![FileSystem::Ext4],
@@ -142,6 +143,34 @@ fn writers_at_once_take_the_same_time_on_an_idle_and_a_busy_machine() {
     let waited = compared.runs[0].writers_waited_s();
     assert!(waited.len() == 4 && waited.iter().all(|writer| *writer > 0.0), "{waited:?}");
     assert_eq!(busy(run), document);
+}
+
+/// The timer interrupts of the guest so far: those of the HPET, and those of the processor's own timer.
+const INTERRUPTS: &str = "timers() { awk '/^ *0:|LOC:|hpet|timer/ { sum += $2 } END { print \"timers\", sum }' /proc/interrupts; }";
+
+#[test]
+fn idle_guest_is_woken_less_than_once_a_second() {
+    let Some(image) = image() else { return };
+    let compare = |idle| {
+        format!(
+            "trimtab compare --clock real --runs 1 --policy none --size 96M --profile ocz-agility-3 --probe 0s --idle {idle}"
+        )
+    };
+    // A comparison takes samples of the drive, the more often the shorter it is.
+    let script = format!(
+        "{INTERRUPTS}\ntimers\nsleep 1000\ntimers\n{} >/dev/null\ntimers\n{} >/dev/null\ntimers\n",
+        compare("1s"),
+        compare("1day")
+    );
+    let output = image.run(&command(&script), &Interrupt::never(), &mut |_| {}).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let counts: Vec<u64> =
+        text.lines().filter_map(|line| line.strip_prefix("timers ")?.parse().ok()).collect();
+    let &[started, slept, short, long] = counts.as_slice() else { panic!("{text}{:?}", output.stderr) };
+    assert!(slept > started && short > slept + 1000, "timer interrupts are not counted: {counts:?}");
+    assert!(slept - started < 1000, "a guest that sleeps 1000 s: {counts:?}");
+    let idle = (long - short).saturating_sub(short - slept);
+    assert!(idle < 86_400, "{idle} timer interrupts in an idle day of a comparison: {counts:?}");
 }
 
 /// The times that the work printed, in seconds.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use trimtab_core::Bytes;
+use trimtab_core::document::Engine;
 use trimtab_core::interrupt::Interrupt;
 use trimtab_lab::fs::FileSystem;
 use trimtab_lab::guest::{GuestCommand, GuestImage, GuestOptions, GuestStatus, KernelChoice};
@@ -105,6 +106,7 @@ fn image(file_system: &str, trimtab: &str, root: &Path) -> Result<GuestImage, Bo
         vec![PathBuf::from("/usr/sbin/losetup"), PathBuf::from(PYTHON), fs::canonicalize(PYTHON)?];
     files.extend(python_modules()?);
     let options = GuestOptions {
+        engine: Engine::Qemu,
         kernel: KernelChoice::default(),
         program: trimtab.into(),
         file_systems: vec![file_system.parse::<FileSystem>()?],

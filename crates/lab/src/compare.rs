@@ -172,7 +172,7 @@ pub fn compare(
     }
     let smart_profile = smart_profile(&options)?;
     let (smart_name, smart_toml) = smart_profile.unzip();
-    let runner = Runner::prepare(&options, smart_toml.as_deref(), interrupt)?;
+    let runner = Runner::prepare(&options, smart_toml.as_deref(), interrupt, progress)?;
     let mut document = CompareDocument {
         schema: COMPARE_SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -248,6 +248,7 @@ impl<'a> Runner<'a> {
         options: &'a CompareOptions,
         smart_profile: Option<&str>,
         interrupt: &Interrupt,
+        progress: &mut dyn Progress,
     ) -> Result<Self, LabError> {
         match (&options.timing, &options.place) {
             (Timing::Virtual(guests), Place::Emulated { profile_toml, file_systems, .. }) => {
@@ -259,6 +260,7 @@ impl<'a> Runner<'a> {
                     smart_profile,
                     &file_systems,
                     interrupt,
+                    progress,
                 )?;
                 Ok(Self::Virtual(lab))
             }
@@ -269,7 +271,7 @@ impl<'a> Runner<'a> {
 
     fn clock(&self) -> Clock {
         match self {
-            Self::Virtual(lab) => Clock::Virtual { kernel: lab.release().to_owned() },
+            Self::Virtual(lab) => Clock::Virtual { kernel: lab.release().to_owned(), engine: lab.engine() },
             Self::Real { speed } => Clock::Real { speed: *speed },
         }
     }

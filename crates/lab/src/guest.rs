@@ -23,10 +23,13 @@ mod image;
 mod init;
 mod kernel;
 mod kernel_choice;
+mod machine;
 mod modules;
+mod one_processor;
 mod programs;
 mod protocol;
 mod qemu;
+mod uml;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -36,24 +39,32 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use trimtab_core::Bytes;
+use trimtab_core::document::Engine;
 
 use crate::fs::FileSystem;
+use trimtab_core::error::chain;
 use trimtab_core::interrupt::Interrupt;
 
 pub use error::GuestError;
 pub use init::{is_init, run_as_init};
 pub use kernel_choice::{KernelChoice, UnknownKernel};
-use {error::at, image::Contents, protocol::MessageKind, qemu::Machine};
+use {error::at, image::Contents, machine::Machine, protocol::MessageKind};
 
 /// Where the guest finds the program that was packed.
 pub const PROGRAM: &str = "/bin/trimtab";
+/// The memory of a guest that only boots.
+const TRIAL_MEMORY: Bytes = Bytes(512 << 20);
+/// The wall time after which a guest that does nothing counts as hung.
+const TRIAL_LIMIT: Duration = Duration::from_secs(60);
 /// The file with the command, which the first process reads.
 const COMMAND: &str = "/trimtab-command.json";
 
 /// The contents of a guest's image.
 #[derive(Debug, Clone)]
 pub struct GuestOptions {
-    /// The kernel.
+    /// The program that runs the guest.
+    pub engine: Engine,
+    /// The kernel, if QEMU runs the guest. User Mode Linux is a kernel of its own.
     pub kernel: KernelChoice,
     /// This program's executable, which is the guest's first process and [`PROGRAM`].
     pub program: PathBuf,
@@ -72,6 +83,19 @@ pub struct GuestOptions {
     /// Files and directories that are only read there, with their paths in the guest: a run then does not
     /// depend on where this machine has them.
     pub placed: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Whether the kernel of User Mode Linux was built before.
+pub fn uml_is_built() -> bool {
+    uml::Recipe::new().is_built()
+}
+
+/// An error of building or running User Mode Linux, as the reason why it does not run here.
+fn no_uml(error: GuestError) -> GuestError {
+    match error {
+        GuestError::Interrupted(_) | GuestError::NoUml { .. } => error,
+        error => GuestError::NoUml { reason: chain(&error) },
+    }
 }
 
 /// A command for a guest.
@@ -122,6 +146,7 @@ struct Order {
 pub struct GuestImage {
     /// Holds the files below.
     dir: TempDir,
+    engine: Engine,
     kernel: PathBuf,
     initramfs: PathBuf,
     release: String,
@@ -134,17 +159,29 @@ impl GuestImage {
     /// # Errors
     /// [`GuestError`] names what is missing on this machine and what to do.
     pub fn prepare(options: &GuestOptions, interrupt: &Interrupt) -> Result<Self, GuestError> {
-        qemu::check()?;
+        let engine = options.engine;
+        if engine == Engine::Qemu {
+            qemu::check()?;
+        }
         let dir =
             TempDir::with_prefix("trimtab-guest-").map_err(at(&std::env::temp_dir(), "make a file in"))?;
-        let found = options.kernel.find(interrupt)?;
-        let kernel = dir.path().join("kernel");
-        fs::write(&kernel, found.bootable()).map_err(at(&kernel, "write"))?;
-        interrupt.check()?;
         let initramfs = dir.path().join("initramfs");
-        let contents = image::pack(options, &found, &initramfs)?;
+        let (kernel, release, contents) = match engine {
+            Engine::Qemu => {
+                let found = options.kernel.find(interrupt)?;
+                let kernel = dir.path().join("kernel");
+                fs::write(&kernel, found.bootable()).map_err(at(&kernel, "write"))?;
+                interrupt.check()?;
+                let contents = image::pack(options, Some(&found), &initramfs)?;
+                (kernel, found.release, contents)
+            }
+            Engine::Uml { .. } => {
+                let uml::Built { kernel, release } = uml::Recipe::new().kernel(interrupt).map_err(no_uml)?;
+                (kernel, release, image::pack(options, None, &initramfs)?)
+            }
+        };
         interrupt.check()?;
-        Ok(Self { dir, kernel, initramfs, release: found.release, contents })
+        Ok(Self { dir, engine, kernel, initramfs, release, contents })
     }
 
     /// The memory that the caller's own files take at the most: while the guest boots, it holds the packed
@@ -152,6 +189,25 @@ impl GuestImage {
     pub fn memory_of_files(&self) -> Bytes {
         let own = self.contents.own_bytes();
         own + own
+    }
+
+    /// The program that runs the guest.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Boots the guest once, to find out whether it runs here.
+    ///
+    /// # Errors
+    /// [`GuestError::NoUml`] says why it does not; [`GuestError::Interrupted`].
+    pub fn try_out(&self, interrupt: &Interrupt) -> Result<(), GuestError> {
+        let command = GuestCommand {
+            arguments: vec![PROGRAM.to_owned(), "--version".to_owned()],
+            files_back: Vec::new(),
+            memory: TRIAL_MEMORY,
+            limit: TRIAL_LIMIT,
+        };
+        self.run(&command, interrupt, &mut |_| {}).map(drop).map_err(no_uml)
     }
 
     /// The release of the kernel, as uname gives it.
@@ -194,10 +250,14 @@ impl GuestImage {
             limit: command.limit,
         };
         let mut result = Collected::default();
-        machine.run(interrupt, &mut |kind, payload| match kind {
+        let receive = &mut |kind, payload: Vec<u8>| match kind {
             MessageKind::Line => line(&String::from_utf8_lossy(&payload)),
             kind => result.add(kind, payload),
-        })?;
+        };
+        match self.engine {
+            Engine::Qemu => qemu::run(&machine, interrupt, receive)?,
+            Engine::Uml { processor } => uml::run(&machine, processor, interrupt, receive)?,
+        }
         result.finish(command)
     }
 

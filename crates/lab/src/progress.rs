@@ -6,6 +6,8 @@ use trimtab_core::policy::PolicyChoice;
 
 /// Receives the progress of an experiment; every call is short and cheap.
 pub trait Progress {
+    /// Something that the user should know before the runs start.
+    fn note(&mut self, text: &str);
     /// There will be `runs` runs.
     fn planned(&mut self, runs: usize);
     /// A run starts, with pauses of `idle` in drive time.

@@ -235,6 +235,7 @@ mod tests {
     struct Silent;
 
     impl Progress for Silent {
+        fn note(&mut self, _: &str) {}
         fn planned(&mut self, _: usize) {}
         fn run_started(&mut self, _: &str, _: PolicyChoice, _: Duration, _: u32) {}
         fn step(&mut self, _: &str) {}

@@ -46,6 +46,13 @@ fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= wanted)
 }
 
+/// Returns whether the clock stands still while a program runs, as in User Mode Linux in virtual time: a program that
+/// waits for it in a loop waits for long. `sysfs` is where sysfs is mounted.
+pub fn clock_stands_still(sysfs: &Path) -> bool {
+    let source = sysfs.join("devices/system/clocksource/clocksource0/current_clocksource");
+    fs::read_to_string(source).is_ok_and(|name| name.starts_with("time-travel-clock"))
+}
+
 /// The memory that new work can have without swapping, within the limits of this process' control groups; `procfs` and
 /// `cgroups` are where procfs and control groups are mounted.
 ///
@@ -87,6 +94,18 @@ fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clock_of_user_mode_linux_stands_still() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(!clock_stands_still(root.path()));
+        let dir = root.path().join("devices/system/clocksource/clocksource0");
+        fs::create_dir_all(&dir).unwrap();
+        for (name, stands_still) in [("tsc\n", false), ("time-travel-clock\n", true)] {
+            fs::write(dir.join("current_clocksource"), name).unwrap();
+            assert_eq!(clock_stands_still(root.path()), stands_still);
+        }
+    }
 
     #[test]
     fn kernel_releases_are_compared() {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use trimtab_core::document::{Clock, Run, StepKind};
+use trimtab_core::document::{Clock, Engine, Run, StepKind};
 use trimtab_core::policy::PolicyKind::{Async, Batched, None, Online, Smart};
 
 use crate::support::{FAST, SMALL, compare, counters_agree, discards, finish, possible, step};
@@ -18,7 +18,9 @@ fn virtual_time_shows_the_trade_off_of_every_file_system() {
     assert!(finished.output.status.success(), "{}", finished.stderr());
     assert_eq!(finished.document.stopped, Option::None);
     assert_eq!(finished.document.runs.len(), 3 * 4);
-    assert!(matches!(&finished.document.clock, Clock::Virtual { kernel } if kernel.starts_with("6.12")));
+    assert!(
+        matches!(&finished.document.clock, Clock::Virtual { kernel, engine: Engine::Qemu } if kernel.starts_with("6.12"))
+    );
     for run in &finished.document.runs {
         assert!(run.verified);
         assert!(counters_agree(run), "{run:?}");

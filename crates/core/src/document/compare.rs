@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Environment, KernelCounters};
+use super::{Engine, Environment, KernelCounters};
 use crate::policy::PolicyChoice;
 use crate::stats::{LatencySummary, SizeHistogram};
 use crate::units::Bytes;
@@ -71,10 +71,13 @@ fn is_one(count: &u32) -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// The clock of a guest kernel that counts instructions and skips idle time.
+    /// The clock of a guest kernel that skips idle time.
     Virtual {
         /// The guest's kernel release, as `uname -r` gives it.
         kernel: String,
+        /// The program that ran the guests; QEMU in documents of versions that had no other.
+        #[serde(default)]
+        engine: Engine,
     },
     /// The wall clock of the machine.
     Real {

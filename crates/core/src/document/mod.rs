@@ -11,6 +11,7 @@ mod compare;
 pub mod decisions;
 mod degradation;
 pub mod doctor;
+mod engine;
 mod latency;
 pub mod reproduce;
 pub mod sim;
@@ -24,6 +25,7 @@ pub use compare::{
     START, Step, StepKind, Timeline, Trim, WorkloadDescription,
 };
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
+pub use engine::{Engine, ProcessorCosts, UnknownCosts};
 pub use reproduce::{REPRODUCE_SCHEMA, ReproduceDocument};
 use serde::{Deserialize, Serialize};
 pub use sim::{SIM_SCHEMA, SimDocument};

@@ -43,7 +43,7 @@ pub(crate) fn mount(target: &Path, engine: Arc<Engine>, spec: &Spec) -> io::Resu
     let held = match spec.clock {
         Clock::Model => None,
         Clock::Real { .. } => {
-            let held = Arc::new(HeldAnswers::default());
+            let held = Arc::new(HeldAnswers::new());
             let sender = Arc::clone(&held);
             thread::Builder::new().name("held".to_owned()).spawn(move || sender.send_all())?;
             Some(held)

@@ -3,12 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuser::{ReplyData, ReplyEmpty, ReplyWrite};
+use trimtab_linux::SYSFS;
+use trimtab_linux::environment::clock_stands_still;
 
-/// How long before a reply is due its thread stops sleeping: about what waking up takes.
+/// How long before a reply is due its thread stops sleeping: about what waking up takes. Where the clock stands still
+/// while a thread runs, it sleeps to the end.
 const SPIN: Duration = Duration::from_micros(30);
 
 /// A reply that only has to be sent.
@@ -55,10 +59,11 @@ impl Ord for Held {
 }
 
 /// The answers held, and the thread that sends them.
-#[derive(Default)]
 pub(crate) struct HeldAnswers {
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// How long before a reply is due its thread stops sleeping.
+    spin: Duration,
 }
 
 #[derive(Default)]
@@ -68,6 +73,12 @@ struct Waiting {
 }
 
 impl HeldAnswers {
+    /// No answers.
+    pub(crate) fn new() -> Self {
+        let spin = if clock_stands_still(Path::new(SYSFS)) { Duration::ZERO } else { SPIN };
+        Self { waiting: Mutex::default(), changed: Condvar::new(), spin }
+    }
+
     /// Sends `answer` at `due`.
     pub(crate) fn hold(&self, due: Instant, answer: Answer) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,8 +113,8 @@ impl HeldAnswers {
                 if let Some(Reverse(held)) = waiting.answers.pop() {
                     return held.answer;
                 }
-            } else if left > SPIN {
-                let sleep = self.changed.wait_timeout(waiting, left - SPIN);
+            } else if left > self.spin {
+                let sleep = self.changed.wait_timeout(waiting, left - self.spin);
                 waiting = sleep.unwrap_or_else(PoisonError::into_inner).0;
             } else {
                 drop(waiting);

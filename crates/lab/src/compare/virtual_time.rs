@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::{CompareDocument, Filling, Run};
+use trimtab_core::document::{CompareDocument, Engine, Filling, Run};
 use trimtab_linux::environment::available_memory;
 use trimtab_linux::{CGROUPS, PROCFS};
 
@@ -20,7 +20,9 @@ use super::CompareOptions;
 use super::plan::{Planned, Site};
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
-use crate::guest::{GuestCommand, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM};
+use crate::guest::{
+    GuestCommand, GuestError, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM, uml_is_built,
+};
 use crate::processors::processors;
 use crate::progress::Progress;
 use crate::testbed::{LARGEST_KEPT, pool};
@@ -44,6 +46,8 @@ const SMART_PROFILE: &str = "smart.toml";
 /// How guests are made.
 #[derive(Debug, Clone)]
 pub struct VirtualOptions {
+    /// The program that runs them.
+    pub engine: Engine,
     /// The kernel that they run.
     pub kernel: KernelChoice,
     /// Files of this machine that the user's command needs.
@@ -99,7 +103,7 @@ enum Report<'a> {
 }
 
 impl<'a> VirtualLab<'a> {
-    /// Makes an image for each file system.
+    /// Makes an image for each file system. Where User Mode Linux does not run, QEMU takes its place, and a note says so.
     ///
     /// # Errors
     /// [`LabError::Guest`], or a profile that can't be written.
@@ -110,6 +114,7 @@ impl<'a> VirtualLab<'a> {
         smart_profile: Option<&str>,
         file_systems: &[FileSystem],
         interrupt: &Interrupt,
+        progress: &mut dyn Progress,
     ) -> Result<Self, LabError> {
         let profiles = tempfile::Builder::new().prefix("trimtab-profiles-").tempdir();
         let profiles = profiles.map_err(io_at(&std::env::temp_dir(), "make a directory in"))?;
@@ -123,30 +128,52 @@ impl<'a> VirtualLab<'a> {
         }
         let is_command = matches!(options.workload, WorkloadOptions::Exec { .. });
         let is_tarball = matches!(&options.workload, WorkloadOptions::Tree { source: Some(source), .. } if source.is_file());
-        let mut images = Vec::new();
-        for &file_system in file_systems {
-            let guest = GuestOptions {
-                kernel: virtual_options.kernel.clone(),
-                program: options.program.clone(),
-                file_systems: vec![file_system],
-                tools: is_command || is_tarball,
-                maintenance: matches!(options.workload, WorkloadOptions::Maintenance(_)),
-                files: virtual_options.files.clone(),
-                data: data.clone(),
-                placed: vec![(profiles.path().to_owned(), PROFILES.into())],
-            };
-            let image = GuestImage::prepare(&guest, interrupt)?;
-            if let WorkloadOptions::Exec { command } = &options.workload {
-                image.require(&command[0].to_string_lossy())?;
+        let guest = |engine, file_system| GuestOptions {
+            engine,
+            kernel: virtual_options.kernel.clone(),
+            program: options.program.clone(),
+            file_systems: vec![file_system],
+            tools: is_command || is_tarball,
+            maintenance: matches!(options.workload, WorkloadOptions::Maintenance(_)),
+            files: virtual_options.files.clone(),
+            data: data.clone(),
+            placed: vec![(profiles.path().to_owned(), PROFILES.into())],
+        };
+        let prepare = |engine| -> Result<Vec<_>, GuestError> {
+            let mut images = Vec::new();
+            for &file_system in file_systems {
+                let image = GuestImage::prepare(&guest(engine, file_system), interrupt)?;
+                if images.is_empty() && engine != Engine::Qemu {
+                    image.try_out(interrupt)?;
+                }
+                if let WorkloadOptions::Exec { command } = &options.workload {
+                    image.require(&command[0].to_string_lossy())?;
+                }
+                images.push((file_system, image));
             }
-            images.push((file_system, image));
+            Ok(images)
+        };
+        if virtual_options.engine != Engine::Qemu && !uml_is_built() {
+            progress.note("building User Mode Linux, which takes some minutes and happens once");
         }
+        let images = match prepare(virtual_options.engine) {
+            Err(error @ GuestError::NoUml { .. }) => {
+                progress.note(&format!("{error}; the guests run in QEMU instead"));
+                prepare(Engine::Qemu)?
+            }
+            prepared => prepared?,
+        };
         Ok(Self { options, limit: virtual_options.limit, images, has_smart_profile: smart_profile.is_some() })
     }
 
     /// The release of the guests' kernel, as uname gives it.
     pub fn release(&self) -> &str {
         self.images[0].1.release()
+    }
+
+    /// The program that runs the guests.
+    pub fn engine(&self) -> Engine {
+        self.images[0].1.engine()
     }
 
     /// Does all runs of `plan`, several at once, and hands each to `keep` with its place in the plan as it

@@ -27,7 +27,17 @@ pub(super) fn diagnose(console: &[u8], memory: Bytes) -> GuestError {
     if OUT_OF_MEMORY.iter().any(|said| text.contains(said)) {
         return GuestError::OutOfMemory { memory };
     }
+    if let Some(process) = spinning(&text) {
+        return GuestError::Spins { process };
+    }
     GuestError::Died { console: tail(console) }
+}
+
+/// The kernel's words about a process that spins.
+fn spinning(console: &str) -> Option<String> {
+    let (_, panic) = console.split_once("Kernel panic - not syncing: process ")?;
+    let line = panic.lines().next().filter(|line| line.contains(" spins: "))?;
+    Some(line.to_owned())
 }
 
 #[cfg(test)]
@@ -41,6 +51,16 @@ mod tests {
         let said = b"x\r\nKernel panic - not syncing: Out of memory: system-wide panic_on_oom is enabled\r\n";
         assert!(
             matches!(diagnose(said, memory), GuestError::OutOfMemory { memory: Bytes(m) } if m == 512 << 20)
+        );
+    }
+
+    #[test]
+    fn process_that_spins_is_named() {
+        let said = b"x\nKernel panic - not syncing: process sh (42) spins: 9 s of processor time\ny\n";
+        let error = diagnose(said, Bytes(1)).to_string();
+        assert!(
+            error.contains("in a loop: sh (42) spins: 9 s of processor time; use --engine qemu"),
+            "{error}"
         );
     }
 

@@ -25,17 +25,22 @@ pub(super) struct Fetcher {
     dpkg_deb: PathBuf,
 }
 
+/// The directory that keeps kernels: `$XDG_CACHE_HOME/trimtab`, or if that isn't set, `~/.cache/trimtab`, or
+/// `/var/cache/trimtab` for root.
+pub(super) fn cache() -> PathBuf {
+    let named = |variable| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = named("XDG_CACHE_HOME").unwrap_or_else(|| match named("HOME") {
+        Some(home) if !geteuid().is_root() => home.join(".cache"),
+        _ => PathBuf::from("/var/cache"),
+    });
+    base.join("trimtab")
+}
+
 impl Fetcher {
-    /// A fetcher that uses this machine's programs and `$XDG_CACHE_HOME/trimtab`. If that isn't set, it uses
-    /// `~/.cache/trimtab`, or `/var/cache/trimtab` for root.
+    /// A fetcher that uses this machine's programs and [`cache`].
     pub(super) fn new() -> Self {
-        let named = |variable| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = named("XDG_CACHE_HOME").unwrap_or_else(|| match named("HOME") {
-            Some(home) if !geteuid().is_root() => home.join(".cache"),
-            _ => PathBuf::from("/var/cache"),
-        });
         Self {
-            cache: base.join("trimtab"),
+            cache: cache(),
             apt_cache: "apt-cache".into(),
             apt_get: "apt-get".into(),
             dpkg_deb: "dpkg-deb".into(),

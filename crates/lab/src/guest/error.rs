@@ -146,6 +146,39 @@ pub enum GuestError {
         /// The last line that it said.
         said: String,
     },
+    /// A program that builds the kernel of User Mode Linux isn't there.
+    #[error("building User Mode Linux needs {program}; install it (apt-get install {package})")]
+    NoBuilder {
+        /// The program.
+        program: &'static str,
+        /// Debian's package with it.
+        package: &'static str,
+    },
+    /// The kernel of User Mode Linux couldn't be built.
+    #[error("cannot build User Mode Linux {release}: {program} said: {said}")]
+    Build {
+        /// The version of the source.
+        release: String,
+        /// The program that failed.
+        program: &'static str,
+        /// The line that says why.
+        said: String,
+    },
+    /// User Mode Linux does not run on this machine.
+    #[error("User Mode Linux does not run here: {reason}")]
+    NoUml {
+        /// Its message.
+        reason: String,
+    },
+    /// A program in User Mode Linux computes for ever.
+    #[error(
+        "in User Mode Linux nothing interrupts a program that waits in a loop: {process}; use --engine qemu for this \
+         workload"
+    )]
+    Spins {
+        /// The process, and its processor time.
+        process: String,
+    },
     /// The guest's system couldn't be set up.
     #[error("the guest could not be set up: {reason}")]
     Init {

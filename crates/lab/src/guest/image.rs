@@ -71,7 +71,11 @@ impl Contents {
 ///
 /// # Errors
 /// [`GuestError`] names what is missing on this machine.
-pub(super) fn pack(options: &GuestOptions, kernel: &Kernel, path: &Path) -> Result<Contents, GuestError> {
+pub(super) fn pack(
+    options: &GuestOptions,
+    kernel: Option<&Kernel>,
+    path: &Path,
+) -> Result<Contents, GuestError> {
     let out = File::create(path).map_err(at(path, "make"))?;
     let mut packer = Packer {
         archive: Archive::new(BufWriter::new(out)),
@@ -162,19 +166,32 @@ impl Packer<'_> {
         })
     }
 
-    fn modules(&mut self, options: &GuestOptions, kernel: &Kernel) -> Result<(), GuestError> {
+    /// Packs the modules that the guest loads; none of a kernel that has all drivers in it.
+    fn modules(&mut self, options: &GuestOptions, kernel: Option<&Kernel>) -> Result<(), GuestError> {
+        let mut plan = Plan { modules: Vec::new() };
+        if let Some(kernel) = kernel {
+            self.drivers(options, kernel, &mut plan)?;
+        }
+        let text = serde_json::to_vec(&plan).map_err(|error| at(self.path, "write")(error.into()))?;
+        self.write(|archive| archive.file(Path::new(PLAN), 0o644, &text))
+    }
+
+    fn drivers(
+        &mut self,
+        options: &GuestOptions,
+        kernel: &Kernel,
+        plan: &mut Plan,
+    ) -> Result<(), GuestError> {
         let modules = Modules::list(&kernel.modules, &kernel.release)?;
         let optional = OPTIONAL_MODULES.into_iter().filter(|name| modules.has(name));
         let drivers = options.file_systems.iter().copied().map(FileSystem::name);
         let wanted: Vec<&str> = optional.chain(MODULES).chain(drivers).collect();
-        let mut plan = Plan { modules: Vec::new() };
         for module in modules.with_dependencies(&wanted)? {
             let path = Path::new("/modules").join(module.name).with_extension("ko");
             self.write(|archive| archive.file(&path, 0o644, &module.data))?;
             plan.modules.push(path);
         }
-        let text = serde_json::to_vec(&plan).map_err(|error| at(self.path, "write")(error.into()))?;
-        self.write(|archive| archive.file(Path::new(PLAN), 0o644, &text))
+        Ok(())
     }
 
     /// Packs the file `from` as `to`, with the loader and libraries that it needs if it is a program, and

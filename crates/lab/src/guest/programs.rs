@@ -1,6 +1,7 @@
 //! The programs of this machine that a guest gets for users' commands.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// The programs that scripts take for granted. Programs that this machine lacks are left out.
@@ -105,6 +106,10 @@ pub(super) const TOOLS: [&str; 96] = [
 
 /// Returns the path of a program in PATH.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|dir| dir.join(name)).find(|path| path.is_file())
+    find_in(&env::var_os("PATH")?, name)
+}
+
+/// Returns the path of a program in one of the directories of `path`.
+pub(super) fn find_in(path: &OsStr, name: &str) -> Option<PathBuf> {
+    env::split_paths(path).map(|dir| dir.join(name)).find(|path| path.is_file())
 }

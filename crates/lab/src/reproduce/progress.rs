@@ -23,6 +23,10 @@ impl<'a> Parts<'a> {
 }
 
 impl Progress for &Parts<'_> {
+    fn note(&mut self, text: &str) {
+        self.all().note(text);
+    }
+
     fn planned(&mut self, _: usize) {}
 
     fn run_started(&mut self, fs: &str, policy: PolicyChoice, idle: Duration, run: u32) {

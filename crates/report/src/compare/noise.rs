@@ -125,6 +125,8 @@ fn speed_of(clock: &Clock) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use trimtab_core::document::Engine;
+
     use super::*;
 
     fn spread(samples: &[f64]) -> Spread {
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_clock_and_its_runs_decide_what_is_equal() {
-        let guest = Clock::Virtual { kernel: "6.12".to_owned() };
+        let guest = Clock::Virtual { kernel: "6.12".to_owned(), engine: Engine::Qemu };
         let wall = Clock::Real { speed: 4.0 };
         for (clock, runs, differ) in
             [(&guest, 1, [false, false, true]), (&wall, 3, [false, false, true]), (&wall, 1, [false; 3])]
@@ -170,7 +172,8 @@ mod tests {
 
     #[test]
     fn sleeps_of_a_command_are_known_to_a_tenth_of_a_second() {
-        let noise = Noise::of(&Clock::Virtual { kernel: "6.12".to_owned() }, 1, 0.0, true);
+        let noise =
+            Noise::of(&Clock::Virtual { kernel: "6.12".to_owned(), engine: Engine::Qemu }, 1, 0.0, true);
         assert!(!noise.takes_longer(spread(&[0.10]), spread(&[0.05])));
         assert_eq!(noise.ratio(spread(&[0.10]), spread(&[0.05])), None);
         assert!(noise.takes_longer(spread(&[2.2]), spread(&[2.0])));
@@ -180,7 +183,8 @@ mod tests {
     #[test]
     fn reads_are_only_judged_where_they_repeat() {
         let slow = |noise: Noise, a: &[f64]| noise.p99_is_much_longer(spread(a), spread(&[0.01]));
-        let guest = Noise::of(&Clock::Virtual { kernel: "6.12".to_owned() }, 1, 0.0, false);
+        let guest =
+            Noise::of(&Clock::Virtual { kernel: "6.12".to_owned(), engine: Engine::Qemu }, 1, 0.0, false);
         assert_eq!([0.019, 0.021].map(|p99| slow(guest, &[p99])), [false, true]);
         assert!(!guest.longest_is_much_longer(spread(&[0.021]), spread(&[0.01])), "a single sample");
         assert!(guest.longest_is_much_longer(spread(&[0.031]), spread(&[0.01])));

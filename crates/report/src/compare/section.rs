@@ -1,6 +1,6 @@
 //! A comparison as a section of a page.
 
-use trimtab_core::document::{Clock, CompareDocument};
+use trimtab_core::document::{Clock, CompareDocument, Engine};
 use trimtab_core::shell::command_line;
 
 use super::alarms::{alarms, verified};
@@ -89,7 +89,12 @@ fn method(document: &CompareDocument) -> String {
         )
     });
     let clock = match (&document.clock, &document.drive) {
-        (Clock::Virtual { .. }, _) => {
+        (Clock::Virtual { engine: Engine::Uml { .. }, .. }, _) => {
+            "The workload, the policies and the emulated drive ran in a guest in User Mode Linux. Its clock skips idle \
+             time and counts a fixed time for each system call, page fault, request and copy of the kernel: times do \
+             not depend on how busy or fast this machine was. "
+        }
+        (Clock::Virtual { engine: Engine::Qemu, .. }, _) => {
             "The workload, the policies and the emulated drive ran in a guest whose clock counts instructions and \
              skips idle time: times do not depend on how busy this machine was. "
         }

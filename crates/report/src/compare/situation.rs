@@ -2,7 +2,7 @@
 //! the workload's pauses.
 
 use serde::Serialize;
-use trimtab_core::document::{Clock, CompareDocument, Run, Step, StepKind};
+use trimtab_core::document::{Clock, CompareDocument, Engine, Run, Step, StepKind};
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
 use trimtab_core::units::Bytes;
 
@@ -155,8 +155,8 @@ impl Row {
             waited_s: over(&|run| time(run, &|step| step.kind == StepKind::Activity)),
             writer_waited_s: Spread::of(runs.iter().flat_map(|run| run.writers_waited_s()).filter_map(sane)),
             processor_bound_s: over(&|run| match document.clock {
-                Clock::Virtual { .. } => processor_bound(run),
-                Clock::Real { .. } => None,
+                Clock::Virtual { engine: Engine::Qemu, .. } => processor_bound(run),
+                Clock::Virtual { .. } | Clock::Real { .. } => None,
             }),
             delete_s: over(&|run| time(run, &deletes)),
             write_mib_s: over(&|run| {

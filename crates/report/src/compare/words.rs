@@ -1,6 +1,8 @@
 //! The title, clock and pauses of a comparison in words.
 
-use trimtab_core::document::{Clock, CompareDocument, DriveDescription, Filling, Run, START, StepKind};
+use trimtab_core::document::{
+    Clock, CompareDocument, DriveDescription, Engine, Filling, Run, START, StepKind,
+};
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::profile::Profile;
 
@@ -56,9 +58,7 @@ pub fn one_writer(document: &CompareDocument) -> Option<String> {
 /// The clock that all times are read from, in a sentence.
 pub fn clock(document: &CompareDocument) -> String {
     match (&document.clock, &document.drive) {
-        (Clock::Virtual { kernel }, _) => {
-            format!("Virtual time: the clock of a guest with kernel {kernel}, which skips idle time.")
-        }
+        (Clock::Virtual { kernel, engine }, _) => virtual_clock(kernel, *engine),
         (Clock::Real { .. }, None) => {
             format!("Real clock of this machine (kernel {}).", document.environment.kernel)
         }
@@ -69,6 +69,19 @@ pub fn clock(document: &CompareDocument) -> String {
             "Real clock of this machine (kernel {}), {} times real speed: times are those of the drive.",
             document.environment.kernel,
             short(*speed)
+        ),
+    }
+}
+
+fn virtual_clock(kernel: &str, engine: Engine) -> String {
+    match engine {
+        Engine::Qemu => {
+            format!("Virtual time: the clock of a guest with kernel {kernel} in QEMU, which skips idle time.")
+        }
+        Engine::Uml { processor } => format!(
+            "Virtual time, processor at fixed cost: the clock of a guest with kernel {kernel} in User Mode Linux. It \
+             skips idle time, counts a fixed time for the kernel's work (ns: {processor}), and none for what programs \
+             compute."
         ),
     }
 }

@@ -118,8 +118,8 @@ pub fn runs(document: &ReproduceDocument, experiment: &Experiment) -> String {
             "the flash model alone, without a kernel".to_owned()
         }
         None => "no run finished".to_owned(),
-        Some(Clock::Virtual { kernel }) => {
-            format!("virtual time of guests with kernel {kernel}, which skips idle time")
+        Some(Clock::Virtual { kernel, engine }) => {
+            format!("virtual time of guests with kernel {kernel} in {engine}, which skips idle time")
         }
         Some(Clock::Real { .. }) => {
             format!("this machine's clock (kernel {})", document.environment.kernel)

@@ -2,7 +2,7 @@
 
 use proptest::prelude::{Just, any, prop, prop_assert, prop_oneof, proptest};
 use proptest::strategy::Strategy;
-use trimtab_core::document::{Clock, CompareDocument, Run, StepKind, Timeline};
+use trimtab_core::document::{Clock, CompareDocument, Engine, Run, StepKind, Timeline};
 use trimtab_core::policy::PolicyKind;
 use trimtab_core::stats::LatencySummary;
 use trimtab_core::units::{Bytes, Nanos};
@@ -20,7 +20,7 @@ fn markup_from_outside_is_escaped() {
     document.workload.delete_steps.push(evil.clone());
     document.workload.write_step = Some(evil.clone());
     document.smart_profile = Some(evil.clone());
-    document.clock = Clock::Virtual { kernel: evil.clone() };
+    document.clock = Clock::Virtual { kernel: evil.clone(), engine: Engine::Qemu };
     document.stopped = Some(evil.clone());
     document.environment.tools.push((evil.clone(), evil.clone()));
     document.drive.as_mut().unwrap().profile_toml = evil.clone();
