@@ -225,6 +225,7 @@ mod tests {
             label: None,
             kind,
             subsystem: None,
+            fabric: None,
             number: Some("8:0".parse().unwrap()),
             size: None,
             limits: None,
@@ -241,6 +242,7 @@ mod tests {
             writable: Vec::new(),
             source: PathBuf::new(),
             options: String::new(),
+            undiscarded: Vec::new(),
         });
         let top = Layer { number: None, ..layer("/a", file_system, below) };
         let stack = Stack { layers: vec![top, layer("sda", kind, Vec::new())] };
