@@ -113,16 +113,20 @@ fn recording(dir: &Path, name: &str) -> Trace {
     let [before, after] = [(); 2].map(|()| lines.next().unwrap().collect::<Vec<u64>>());
     let counted = |field: usize| after[field] - before[field];
     let requests = |field| (counted(field), Bytes(counted(field + 2) * 512));
-    assert_eq!(trace.total(EventKind::Read), requests(0), "{name}");
+    // A disk with several paths counts the parts of each request that it splits.
+    let is_split = name == "paths";
+    let ((reads, read), (all_reads, all_read)) = (trace.total(EventKind::Read), requests(0));
+    assert!(read == all_read && (reads == all_reads || is_split && reads < all_reads), "{name}");
     // Discards that the kernel put into one with others count as merged.
     let discards = (counted(11) + counted(12), Bytes(counted(13) * 512));
-    assert_eq!(trace.total(EventKind::Discard), discards, "{name}");
+    let discarded = trace.total(EventKind::Discard);
+    assert!(discarded.1 == discards.1 && (discarded.0 == discards.0 || is_split), "{name}");
     let [(writes, written), (zeroes, zeroed), (flushes, _)] =
         [EventKind::Write, EventKind::WriteZeroes, EventKind::Flush].map(|kind| trace.total(kind));
     let (all_writes, all_written) = requests(4);
     assert_eq!(written + zeroed, all_written, "{name}");
     // The device mapper doesn't count flushes, and counts a write behind one twice.
-    if name != "linear" {
+    if name != "linear" && !is_split {
         assert_eq!(flushes, counted(15), "{name}");
         // Some flushes count as writes of nothing, too.
         assert!((writes + zeroes..=writes + zeroes + flushes).contains(&all_writes), "{name}");
@@ -168,11 +172,13 @@ fn recordings_match_the_disks_and_blktrace() {
 
     // The kernel names the path, which has no number in sysfs, where the requests of such a disk complete.
     let paths = recording(dir.path(), "paths");
-    assert_eq!(paths.header.gaps, [""; 0]);
-    let requests =
-        paths.events.iter().filter(|event| event.kind.is_request() && event.kind != EventKind::Flush);
-    assert!(requests.clone().count() > 20, "{:?}", paths.header);
-    assert!(requests.clone().all(|event| event.latency.is_some()), "{:?}", requests.collect::<Vec<_>>());
+    let name = &paths.header.devices[0].name;
+    let gap = format!("the latencies of some requests to {name}, which has several paths");
+    assert_eq!(paths.header.gaps, [gap]);
+    for kind in [EventKind::Read, EventKind::Write, EventKind::Discard] {
+        let mut requests = paths.events.iter().filter(|event| event.kind == kind);
+        assert!(requests.any(|event| event.latency.is_some()), "{kind:?}");
+    }
     assert!(paths.named(EventKind::Discard).len() >= Bytes(20 * (256 << 10)));
 
     let split = recording(dir.path(), "split");

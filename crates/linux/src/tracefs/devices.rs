@@ -213,15 +213,15 @@ impl Devices {
         }
     }
 
-    /// Returns the numbers of the recorded disks with several paths (NVMe's native multipath).
-    pub fn above_paths(&self) -> Vec<KernelNumber> {
+    /// Returns the names and numbers of the recorded disks with several paths (NVMe's native multipath).
+    pub fn above_paths(&self) -> Vec<(String, KernelNumber)> {
         let all = if self.wanted.is_empty() {
             BlockDevice::disks(&self.sysfs).unwrap_or_default()
         } else {
             Vec::new()
         };
         let disks = self.wanted.iter().chain(&all).filter(|disk| disk.has_paths());
-        disks.filter_map(|disk| disk.number().ok()).map(KernelNumber::from).collect()
+        disks.filter_map(|disk| Some((disk.name(), disk.number().ok()?.into()))).collect()
     }
 
     /// Forgets the numbers that may belong to another disk by now, so that the next event with such a number
@@ -387,7 +387,7 @@ mod tests {
         let number = |minor: u32| KernelNumber(259 << 20 | minor);
         let mut devices = Devices::new(&machine.sysfs(), &[]);
         let mut header = TraceHeader::new("record");
-        assert_eq!(devices.above_paths(), [number(2)]);
+        assert_eq!(devices.above_paths(), [("nvme1n1".to_owned(), number(2))]);
         assert_eq!(devices.find(number(1), &mut header), None, "nothing is known of it yet");
         devices.learn_path(number(1), number(2));
         devices.learn_path(number(0), number(2));

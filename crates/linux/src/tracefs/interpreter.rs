@@ -76,6 +76,11 @@ impl Interpreter {
         if sources.is_empty() && !sources.gaps.is_empty() {
             return Err(TracefsError::NoEvents { missing: sources.gaps.join("; ") });
         }
+        // Of requests that were joined on a path, the driver reports the end of the first alone (Linux 6.12,
+        // nvme_trace_bio_complete), and of those that complete in a batch none.
+        for (name, _) in devices.above_paths() {
+            gap(header, format!("the latencies of some requests to {name}, which has several paths"));
+        }
         Ok(Self {
             kinds: options.kinds.clone(),
             procfs: options.procfs.clone(),

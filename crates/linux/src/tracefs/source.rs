@@ -345,8 +345,8 @@ impl Sources {
 }
 
 /// Returns the condition that passes the events of bios that leave these disks for a path; none without disks.
-fn path_filter(disks: &[KernelNumber]) -> Option<String> {
-    let conditions: Vec<_> = disks.iter().map(|number| format!("old_dev == {}", number.0)).collect();
+fn path_filter(disks: &[(String, KernelNumber)]) -> Option<String> {
+    let conditions: Vec<_> = disks.iter().map(|(_, number)| format!("old_dev == {}", number.0)).collect();
     (!conditions.is_empty()).then(|| conditions.join(" || "))
 }
 
