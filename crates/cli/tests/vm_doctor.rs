@@ -240,7 +240,9 @@ fn encryption_and_volumes_are_diagnosed() {
     hold(&[
         mended(blocked("luks", "dm-crypt", "luks-no-discards")),
         reaches("luks-discards"),
-        blocked("crypt", "dm-crypt", "luks-no-discards"),
+        mended(blocked("luks1", "dm-crypt", "luks-no-discards")),
+        mended(blocked("plain", "dm-crypt", "luks-no-discards")),
+        mended(blocked("crypt", "dm-crypt", "luks-no-discards")),
         reaches("crypt-discards"),
         mended(blocked("integrity", "dm-integrity", "integrity-no-discards")),
         reaches("linear"),
@@ -258,6 +260,9 @@ fn encryption_and_volumes_are_diagnosed() {
         reaches("dm-raid1"),
         reaches("dm-mirror"),
         reaches("cache"),
+        // The file was in the cache alone, which keeps its own blocks.
+        Expected { truth: Verdict::Unknown, ..reaches("writecache") },
+        reaches("era"),
     ]);
 }
 
@@ -289,6 +294,20 @@ fn arrays_loops_and_emulated_disks_are_diagnosed() {
 fn devices_that_count_no_discards_are_diagnosed() {
     let disks = format!("{DISKS} nvme-paths:512M");
     hold_on(&disks, &[reaches("nvme-paths"), reaches("nvme-paths-linear")]);
+}
+
+/// Disks of servers and targets, which are the kernel's own here.
+#[test]
+fn disks_on_the_network_are_diagnosed() {
+    hold(&[
+        reaches("nbd"),
+        reaches("nvmet"),
+        blocked("lio", "scsi", "host-no-discards"),
+        // The kernel sends WRITE SAME on the target's loopback, which the target rejects.
+        mended(blocked("lio-tpu", "scsi", "provisioning-mode")),
+        reaches("iostats-off"),
+        reaches("xfs-realtime"),
+    ]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 pub mod aligned;
 pub mod contents;
 pub mod device;
+pub mod discard_units;
 pub mod document;
 pub mod erase;
 pub mod error;
@@ -21,5 +22,6 @@ pub mod trace;
 pub mod units;
 pub mod verdict;
 
+pub use discard_units::DiscardUnits;
 pub use extent::{Extent, ExtentSet};
 pub use units::{Bytes, Nanos, Pages, Rate, SECTOR};

@@ -91,6 +91,9 @@ pub struct Trimmed {
     pub took: Duration,
     /// The extents that could not be trimmed, and are still pending.
     pub refused: ExtentSet,
+    /// The extents that were trimmed, but are in units of the storage which files still use in part.
+    #[serde(default)]
+    pub partial: ExtentSet,
     /// The discards that the drive completed in that time; none if unknown, as after a failure.
     pub sent: Option<Sent>,
 }

@@ -118,20 +118,27 @@ fn takes(place: &LayerInStack, what: &str) -> Opinion {
 
 /// Returns who has the data of a device whose storage is elsewhere, and where to look; none of other devices.
 fn remote(layer: &stack::Layer) -> Option<(&'static str, &'static str)> {
-    let model = layer.label.as_deref().unwrap_or_default();
     match &layer.kind {
+        LayerKind::Scsi(_) | LayerKind::Nvme if is_cloud(layer) => {
+            Some(("the cloud", "its documentation says whether discards free anything"))
+        }
+        LayerKind::Scsi(_) if host(layer) == Some(Host::Lio) => {
+            Some(("the target", "ask there how much of the volume is used"))
+        }
         LayerKind::Scsi(Scsi { transport: Transport::Other(Some(driver)), .. })
-            if ISCSI.contains(&driver.as_str()) =>
+            if NETWORK[..ISCSI].contains(&driver.as_str()) =>
         {
             Some(("the iSCSI target", "ask there how much of the volume is used"))
         }
-        LayerKind::Scsi(_) | LayerKind::Nvme if CLOUD.iter().any(|word| model.contains(word)) => {
-            Some(("the cloud", "its documentation says whether discards free anything"))
+        LayerKind::Scsi(Scsi { transport: Transport::Other(Some(driver)), .. })
+            if NETWORK.contains(&driver.as_str()) =>
+        {
+            Some(("the storage", "ask there how much of the volume is used"))
         }
-        LayerKind::Scsi(_) if Host::of(model) == Some(Host::Lio) => {
-            Some(("the target", "ask there how much of the volume is used"))
+        LayerKind::Nvme if layer.fabric.is_some() => {
+            Some(("the NVMe target", "ask there how much of the namespace is used"))
         }
-        LayerKind::Scsi(_) | LayerKind::Nvme if Host::of(model).is_some() => {
+        LayerKind::Scsi(_) | LayerKind::Nvme if host(layer).is_some() => {
             Some(("the host", "ask it how large the disk's image is"))
         }
         LayerKind::Other(Some(driver)) => match driver.as_str() {
@@ -139,6 +146,9 @@ fn remote(layer: &stack::Layer) -> Option<(&'static str, &'static str)> {
                 Some(("ZFS", "zfs list -o name,used,volsize,refreservation; then zpool trim, or autotrim"))
             }
             "rbd" => Some(("the Ceph cluster", "rbd du POOL/IMAGE")),
+            "drbd" => {
+                Some(("DRBD", "it hands them to its disk only if its peers take them too: drbdsetup status"))
+            }
             "vbd" => Some(("the Xen host", "ask it how large the disk's image is")),
             _ => None,
         },
@@ -146,10 +156,37 @@ fn remote(layer: &stack::Layer) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The drivers of iSCSI and iSER.
-const ISCSI: [&str; 6] = ["iscsi_tcp", "ib_iser", "qedi", "be2iscsi", "bnx2i", "cxgb4i"];
+/// The drivers of storage on the network: those of iSCSI and iSER first, then of Fibre Channel.
+const NETWORK: [&str; 13] = [
+    "iscsi_tcp",
+    "ib_iser",
+    "qedi",
+    "be2iscsi",
+    "bnx2i",
+    "cxgb4i",
+    "qla2xxx",
+    "lpfc",
+    "zfcp",
+    "fnic",
+    "bfa",
+    "qedf",
+    "ibmvfc",
+];
+const ISCSI: usize = 6;
+/// The drivers of controllers that make volumes of their drives.
+const CONTROLLERS: [&str; 9] =
+    ["megaraid_sas", "megaraid", "hpsa", "smartpqi", "aacraid", "arcmsr", "3w-9xxx", "3w-sas", "ips"];
+/// The drivers of adapters for drives as such.
+const ADAPTERS: [&str; 7] = ["mpt3sas", "mpt2sas", "mptsas", "mpi3mr", "pm80xx", "mvsas", "isci"];
 /// Words of the models of cloud volumes.
-const CLOUD: [&str; 3] = ["Amazon Elastic Block Store", "PersistentDisk", "nvme_card-pd"];
+const CLOUD: [&str; 6] = [
+    "Amazon Elastic Block Store",
+    "PersistentDisk",
+    "nvme_card-pd",
+    "MSFT NVMe Accelerator",
+    "ORACLE BlockVolume",
+    "Alibaba Cloud Elastic Block Storage",
+];
 
 /// Returns true if a loop device is on a file, or possibly on one, and not on a device.
 fn is_on_a_file(place: &LayerInStack) -> bool {
@@ -167,16 +204,19 @@ fn takes_none(place: &LayerInStack) -> Opinion {
         .found(findings::takes_none(layer, format!("The loop device {} takes no discards.", layer.name))),
         LayerKind::Loop { file } => {
             let file = file.display();
-            Opinion::stops(format!("no holes can be punched into {file}"))
-                .found(findings::loop_file(place, file))
+            Opinion::stops(format!("it takes none for {file}")).found(findings::loop_file(place, file))
         }
         LayerKind::Scsi(scsi) => scsi_takes_none(place, scsi),
+        LayerKind::Nvme if is_cloud(layer) => of_cloud(layer),
+        LayerKind::Nvme if host(layer).is_some() => no_discards_of(layer, host(layer).unwrap_or(Host::Qemu)),
+        LayerKind::Nvme if layer.fabric.is_some() => no_discards_of(layer, Host::Storage),
         LayerKind::Nvme => Opinion::stops("the controller has no Dataset Management command (ONCS)").found(
             findings::takes_none(
                 layer,
                 format!("The NVMe drive {} takes no discards.", findings::title(layer)),
             ),
         ),
+        LayerKind::Nbd => Opinion::stops("the server offers no discards").found(virtual_disks::nbd(layer)),
         LayerKind::VirtioBlk => no_discards_of(layer, Host::Qemu),
         LayerKind::Other(Some(driver)) if driver == "vbd" => no_discards_of(layer, Host::Xen),
         LayerKind::Other(_) if layer.rotational => rotating(layer),
@@ -189,7 +229,7 @@ fn takes_none(place: &LayerInStack) -> Opinion {
 
 /// A virtual disk whose host, or a LUN whose target, offers no discards.
 fn no_discards_of(layer: &stack::Layer, host: Host) -> Opinion {
-    let who = if host == Host::Lio { "target" } else { "host" };
+    let who = if matches!(host, Host::Lio | Host::Storage) { "target" } else { "host" };
     Opinion::stops(format!("the {who} offers no discards")).found(virtual_disks::host(layer, host))
 }
 
@@ -197,19 +237,43 @@ fn rotating(layer: &stack::Layer) -> Opinion {
     Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
 }
 
+/// Returns what a drive behind a bridge or an adapter says of itself, in a clause.
+fn behind(layer: &stack::Layer) -> &'static str {
+    match layer.announced.trim {
+        Some(trim) if trim.supported => "; the drive behind it has TRIM",
+        Some(_) => "; the drive behind it has no TRIM either",
+        None => "",
+    }
+}
+
+/// The host of a virtual disk, or the target of a LUN, that its vendor and model name.
+fn host(layer: &stack::Layer) -> Option<Host> {
+    layer.label.as_deref().and_then(Host::of)
+}
+
+/// Whether a disk is a volume of a cloud, by its model.
+fn is_cloud(layer: &stack::Layer) -> bool {
+    CLOUD.iter().any(|word| layer.label.as_deref().unwrap_or_default().contains(word))
+}
+
+fn of_cloud(layer: &stack::Layer) -> Opinion {
+    Opinion::stops("the cloud's volume takes no discards").found(virtual_disks::cloud(layer))
+}
+
 fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
     let layer = place.layer;
     let title = findings::title(layer);
     let mode = scsi.provisioning_mode.as_deref().unwrap_or("unknown");
-    let host = layer.label.as_deref().and_then(Host::of);
+    let driver = match &scsi.transport {
+        Transport::Other(driver) => driver.as_deref().unwrap_or_default(),
+        _ => "",
+    };
     match &scsi.transport {
         Transport::Usb { ids, .. } => {
-            let drive = match layer.announced.trim {
-                Some(trim) if trim.supported => "; the drive behind it has TRIM",
-                Some(_) => "; the drive behind it has no TRIM either",
-                None => "",
-            };
-            let reason = format!("the USB bridge announces no discards (provisioning_mode is {mode}){drive}");
+            let reason = format!(
+                "the USB bridge announces no discards (provisioning_mode is {mode}){}",
+                behind(layer)
+            );
             Opinion::stops(reason).found(findings::usb(layer, ids.as_ref()))
         }
         Transport::Ata { trim: Some(trim) } if trim == "forced_unsupported" => {
@@ -225,10 +289,24 @@ fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
             Opinion::stops(format!("the device can unmap, but provisioning_mode is {mode}"))
                 .found(virtual_disks::provisioning(layer, "unmap"))
         }
+        Transport::Other(_) if is_cloud(layer) => of_cloud(layer),
         // Nearly all virtual disks say that they rotate.
-        Transport::Ata { .. } | Transport::Other(_) if host.is_some() => {
-            no_discards_of(layer, host.unwrap_or(Host::Qemu))
+        Transport::Ata { .. } | Transport::Other(_) if host(layer).is_some() => {
+            no_discards_of(layer, host(layer).unwrap_or(Host::Qemu))
         }
+        Transport::Other(_) if driver.starts_with("storvsc") => no_discards_of(layer, Host::HyperV),
+        // So do LUNs of storage on the network, and volumes of controllers.
+        Transport::Other(_) if NETWORK.contains(&driver) => no_discards_of(layer, Host::Storage),
+        Transport::Other(_) if CONTROLLERS.contains(&driver) => Opinion::stops(format!(
+            "it announces no UNMAP behind the controller {driver} (provisioning_mode is {mode}){}",
+            behind(layer)
+        ))
+        .found(virtual_disks::adapter(layer, driver, true)),
+        Transport::Other(_) if ADAPTERS.contains(&driver) && !layer.rotational => Opinion::stops(format!(
+            "it announces no UNMAP behind the adapter {driver} (provisioning_mode is {mode}){}",
+            behind(layer)
+        ))
+        .found(virtual_disks::adapter(layer, driver, false)),
         Transport::Ata { .. } | Transport::Other(_) if layer.rotational => rotating(layer),
         Transport::Ata { .. } => Opinion::stops("the drive has no TRIM")
             .found(findings::takes_none(layer, format!("The drive {title} has no TRIM."))),

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use trimtab_core::shell::quoted;
-use trimtab_core::verdict::Verdict;
+use trimtab_core::verdict::{Finding, Severity, Verdict};
 use trimtab_linux::mount::discard_option;
-use trimtab_linux::stack::{FileSystem, never_frees};
+use trimtab_linux::stack::{FileSystem, Layer, LayerKind, never_frees};
 
 use super::findings;
 use super::opinion::{LayerInStack, Opinion};
@@ -139,7 +139,7 @@ pub(super) fn opinion(place: &LayerInStack, file_system: &FileSystem) -> Opinion
         {
             Opinion::unknown("the device that it is on can't be found from here")
         }
-        DiscardMethod::Online => Opinion::passes("it discards as it frees"),
+        DiscardMethod::Online => by_device(place, file_system),
         DiscardMethod::Asked if !is_online(file_system) => {
             Opinion::stops("mounted without discard, it discards nothing, for fstrim neither")
                 .found(findings::needs_the_option(place.layer))
@@ -166,6 +166,42 @@ pub(super) fn opinion(place: &LayerInStack, file_system: &FileSystem) -> Opinion
             format!("the holes are its free space: told to the device when fstrim runs on {mount}"),
         )
         .found(findings::nested(place.layer)),
+    }
+}
+
+/// Judges a bcachefs, which has a setting for each of its devices.
+fn by_device(place: &LayerInStack, file_system: &FileSystem) -> Opinion {
+    let names = file_system.undiscarded.join(", ");
+    let is_off = |name: &str| file_system.undiscarded.iter().any(|off| off == name);
+    if names.is_empty() {
+        Opinion::passes("it discards as it frees")
+    } else if place.below.iter().all(|(below, _)| is_off(&below.name)) {
+        Opinion::stops("its option discard is off: it sends none")
+            .found(findings::bcachefs(place.layer, &file_system.undiscarded))
+    } else {
+        let reason =
+            format!("it discards as it frees, but sends none to {names}, whose option discard is off");
+        let finding = findings::bcachefs(place.layer, &file_system.undiscarded);
+        Opinion::reshapes(Verdict::Partial, reason).found(Finding { severity: Severity::Warning, ..finding })
+    }
+}
+
+/// Why nothing of a file system can ever be discarded, as its layers below are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Still {
+    /// Nothing in it is ever freed.
+    ForGood,
+    /// It is mounted read-only.
+    NowReadOnly,
+}
+
+/// Returns for how long nothing is freed in the layer `top`, so that the layers below do not matter. Returns none if it may free.
+pub(super) fn still(top: &Layer) -> Option<Still> {
+    let LayerKind::FileSystem(found) = &top.kind else { return None };
+    match discard_method(&found.fstype) {
+        DiscardMethod::Fixed | DiscardMethod::View => Some(Still::ForGood),
+        DiscardMethod::Upper if upper(found).is_none() => Some(Still::ForGood),
+        _ => top.read_only.then_some(Still::NowReadOnly),
     }
 }
 

@@ -103,6 +103,26 @@ pub(super) fn needs_the_option(layer: &Layer) -> Finding {
     }
 }
 
+/// A bcachefs that sends no discards to some of its devices.
+pub(super) fn bcachefs(layer: &Layer, devices: &[String]) -> Finding {
+    let mount = quoted(&layer.name);
+    let places = devices.iter().map(|name| format!("/sys/class/block/{name}/bcachefs/discard"));
+    let places = places.collect::<Vec<_>>().join(" ");
+    Finding {
+        fix: Some(format!("echo 1 | tee {places}")),
+        cost: Some(
+            "Space that is free already is not discarded. Deletions then wait for the drive now and then."
+                .to_owned(),
+        ),
+        check: format!("cat {places}"),
+        ..layer_finding(
+            "bcachefs-no-discards",
+            layer,
+            format!("{mount} sends no discards to {}: its option discard is off there.", devices.join(", ")),
+        )
+    }
+}
+
 /// The id of [`nested`].
 pub(super) const NESTED: &str = "nested-file-system";
 
@@ -125,13 +145,35 @@ pub(super) fn nested(layer: &Layer) -> Finding {
     }
 }
 
+/// The file systems that can punch holes into files.
+const PUNCHES_HOLES: [&str; 6] = ["ext4", "xfs", "btrfs", "f2fs", "tmpfs", "ocfs2"];
+
+/// A loop device that takes no discards.
 pub(super) fn loop_file(place: &LayerInStack, file: impl Display) -> Finding {
-    let file = quoted(file);
+    let (file, name) = (quoted(file), &place.layer.name);
     let below = place.below.first().map(|(below, _)| match &below.kind {
-        LayerKind::FileSystem(file_system) => format!("{}, a {} file system", below.name, file_system.fstype),
-        _ => below.name.clone(),
+        LayerKind::FileSystem(found) => {
+            let is_able = PUNCHES_HOLES.contains(&found.fstype.as_str());
+            (format!("{}, a {} file system", below.name, found.fstype), is_able)
+        }
+        _ => (below.name.clone(), false),
     });
-    let below = below.unwrap_or_else(|| "its file system".to_owned());
+    let (below, is_able) = below.unwrap_or_else(|| ("its file system".to_owned(), false));
+    if is_able {
+        // Some kernels failed to offer them, and a loop device keeps what it was set up with.
+        return Finding {
+            fix: Some(format!(
+                "losetup --detach /dev/{name} && losetup /dev/{name} {file}   # while nothing on it is mounted; if that does not \
+                 help, the kernel does not offer them"
+            )),
+            cost: None,
+            ..layer_finding(
+                "loop-no-discards",
+                place.layer,
+                format!("{name} takes no discards, although {below}, can punch holes into its file."),
+            )
+        };
+    }
     Finding {
         fix: Some(format!(
             "cp --sparse=always {file} /ON/ANOTHER/FILE/SYSTEM   # ext4, XFS, btrfs, F2FS or tmpfs"
@@ -140,7 +182,7 @@ pub(super) fn loop_file(place: &LayerInStack, file: impl Display) -> Finding {
         ..layer_finding(
             "loop-no-holes",
             place.layer,
-            format!("{below} can't punch holes, so the file of {} never shrinks.", place.layer.name),
+            format!("{below} can't punch holes, so the file of {name} never shrinks."),
         )
     }
 }

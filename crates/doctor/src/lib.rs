@@ -19,6 +19,7 @@ mod mapper;
 mod opinion;
 mod raid;
 mod service;
+mod swap;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -37,6 +38,7 @@ use trimtab_linux::mount::Mount;
 use trimtab_linux::stack::{self, LayerKind, Machine, ServedMount, Setup, Stack, StackError};
 
 use self::canary::CanaryError;
+use self::file_system::Still;
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 
 /// The erase block size that is assumed without a profile: a size of today's drives.
@@ -204,6 +206,17 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::mapped::LUKS) {
         crypttab::compare_with_crypttab(finding, stack, setup);
     }
+    let top = stack.layers.first();
+    match top.and_then(file_system::still) {
+        Some(Still::ForGood) => judged.findings.clear(),
+        Some(Still::NowReadOnly) => {
+            judged.findings.iter_mut().for_each(|finding| finding.severity = Severity::Note);
+        }
+        None => {}
+    }
+    if top.is_some_and(|top| top.kind == LayerKind::Swap) {
+        judged.findings.iter_mut().for_each(|finding| swap::adapt(finding, stack));
+    }
     // Where the file system below is trimmed anyway, holes only arrive later.
     for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::NESTED) {
         if service::has_trimmer(stack, &finding.layer, setup) {
@@ -211,7 +224,6 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
         }
     }
     judged.findings.sort_by_key(|finding| finding.severity);
-    let top = stack.layers.first();
     let target = top.map(stack::Layer::path).unwrap_or_default();
     Target {
         asked: target.clone(),

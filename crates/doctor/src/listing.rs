@@ -12,6 +12,8 @@ pub(super) enum Listing {
     Trims,
     /// The list doesn't name it.
     Absent,
+    /// The service can't see its mount points.
+    Hidden,
     /// The list has no lines, and nothing else is consulted.
     NoList,
     /// Its line has the option X-fstrim.notrim.
@@ -20,8 +22,17 @@ pub(super) enum Listing {
     ReadOnly(PathBuf),
 }
 
+/// The directories that systemd's ProtectHome hides.
+const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
+
 /// Returns how fstrim.service treats `file_system`, by its commands; without any, as [`by_lists`].
 pub(super) fn by_fstrim(file_system: &FileSystem, setup: &Setup) -> Listing {
+    let is_home = |target: &PathBuf| HOMES.iter().any(|home| target.starts_with(home));
+    if setup.fstrim_service.as_ref().is_some_and(|service| service.hides_homes)
+        && file_system.targets.iter().all(is_home)
+    {
+        return Listing::Hidden;
+    }
     let commands = setup.fstrim_service.iter().flat_map(|service| &service.commands);
     let mut found = None;
     for command in commands {

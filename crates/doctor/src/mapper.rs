@@ -49,12 +49,19 @@ pub(super) fn opinion(place: &LayerInStack, lines: &[MapLine]) -> Opinion {
             Opinion::unknown("its table can't be read; that takes root")
         };
     };
+    if line.target == "crypt" && has_tags(line) {
+        return Opinion::stops("authenticated encryption can't discard: each sector has a tag")
+            .found(mapped::luks_with_tags(place.layer));
+    }
     if place.takes() == Some(false) && place.is_stopped_below() {
         return Opinion::starved(BELOW);
     }
     let has = |word: &str| line.parameters.split_whitespace().any(|parameter| parameter == word);
     match line.target.as_str() {
         "crypt" if !has("allow_discards") => no_discards_through_crypt(place),
+        "integrity" if place.above.iter().any(|upper| keeps_tags_below(upper)) => {
+            Opinion::stops("it keeps the tags of the encryption above, and takes no discards")
+        }
         "integrity" if !has("allow_discards") => Opinion::stops("it was opened without allow_discards")
             .found(mapped::integrity_no_discards(place.layer)),
         "thin-pool" if has("ignore_discard") => {
@@ -104,7 +111,17 @@ fn decides(line: &MapLine) -> bool {
 }
 
 fn no_discards_through_crypt(place: &LayerInStack) -> Opinion {
-    Opinion::stops("it was opened without allow_discards").found(mapped::luks_no_discards(place.layer))
+    Opinion::stops("it was opened without allow_discards").found(mapped::luks_no_discards(place))
+}
+
+/// Returns true if a line of the target `crypt` keeps a tag for each sector, `integrity:BYTES:KIND`.
+fn has_tags(line: &MapLine) -> bool {
+    line.parameters.split_whitespace().any(|word| word.starts_with("integrity:"))
+}
+
+/// Returns true if a layer is encryption that keeps its tags in the layer below.
+fn keeps_tags_below(upper: &stack::Layer) -> bool {
+    matches!(&upper.kind, LayerKind::DeviceMapper(lines) if lines.iter().any(|line| line.target == "crypt" && has_tags(line)))
 }
 
 /// Returns true if a line of the target `raid` has parity: its parameters begin with the level.

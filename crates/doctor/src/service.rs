@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
-use trimtab_linux::mount::{Listed, discard_option};
+use trimtab_linux::mount::discard_option;
 use trimtab_linux::stack::{CronTrim, FileSystem, Layer, LayerKind, ServedMount, Setup, Stack, Timer};
 
 use super::crypttab::until_restart;
 use super::file_system::{is_online, takes_fstrim};
 use super::listing::{Listing, by_fstrim, by_lists, by_own_timer, has_option};
+use super::swap::{self, swap_option};
 use super::units::{coarse_layer, online_only};
 
 const FSTRIM_TIMER: &str = "fstrim.timer";
@@ -41,8 +42,9 @@ pub(super) fn finding(
 }
 
 /// The findings on who sends discards, which suppose that these can arrive.
-pub(super) const ON_SENDERS: [&str; 9] = [
+pub(super) const ON_SENDERS: [&str; 10] = [
     "double-work",
+    "fstrim-hides-home",
     "fstrim-read-only",
     "fstrim-skips",
     "nobody-trims",
@@ -66,7 +68,7 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
             findings.extend(who_trims(stack, target, file_system, setup));
         }
         LayerKind::Swap if !is_in_memory(stack) => {
-            findings.extend(swap(target, setup));
+            findings.extend(swap::undiscarded(target, setup));
         }
         _ => {}
     }
@@ -346,6 +348,11 @@ fn passed_by(timer: &str, listing: Listing, target: &Layer, file_system: &FileSy
             ),
             all,
         ),
+        Listing::Hidden => (
+            "fstrim-hides-home",
+            format!("{timer} passes {mount} by: {unit} can't see it (ProtectHome=yes)."),
+            format!("systemctl edit {unit}   # [Service], and below it ProtectHome=read-only"),
+        ),
         Listing::NoList => (
             "fstrim-trims-nothing",
             format!("{timer} trims nothing: {unit} goes by /etc/fstab, which has no lines."),
@@ -377,47 +384,6 @@ fn best_mount<'a>(target: &'a Layer, file_system: &'a FileSystem) -> Cow<'a, str
         Some(first) if !file_system.writable.iter().any(is_writable) => first.to_string_lossy(),
         _ => target.name.as_str().into(),
     }
-}
-
-/// Returns the lines of fstab that may belong to an active swap and enable discards.
-fn discarding_swaps(setup: &Setup) -> impl Iterator<Item = &Listed> {
-    let asks = |line: &&Listed| line.options.iter().any(|option| option.starts_with("discard"));
-    setup.fstab.iter().filter(|line| line.fstype == "swap").filter(asks)
-}
-
-/// Describes the discard option of swap in /etc/fstab.
-fn swap_option(setup: &Setup) -> String {
-    let has =
-        |wanted: &str| discarding_swaps(setup).any(|line| line.options.iter().any(|option| option == wanted));
-    let asked = if has("discard") {
-        "/etc/fstab enables discards of the whole swap at swapon, and of pages freed later"
-    } else if has("discard=once") {
-        "/etc/fstab enables a discard of the whole swap at swapon"
-    } else if has("discard=pages") {
-        "/etc/fstab enables discards of freed pages, in clusters"
-    } else {
-        "/etc/fstab enables no discards"
-    };
-    format!("{asked}; only the kernel's log shows whether they are on")
-}
-
-fn swap(target: &Layer, setup: &Setup) -> Option<Finding> {
-    if discarding_swaps(setup).next().is_some() {
-        return None;
-    }
-    let name = quoted(&target.name);
-    Some(Finding {
-        fix: Some(format!("swapoff {name} && swapon --discard {name}   # and add discard to its options in /etc/fstab")),
-        cost: Some("Turning swap on takes as long as the drive takes to discard all of it; discard=pages adds one discard a freed cluster.".to_owned()),
-        ..finding(
-            "swap-no-discard",
-            Severity::Note,
-            target,
-            format!("No line of /etc/fstab says that the swap {} is to be discarded.", target.name),
-            "What was swapped out long ago stays live data for the drive. Only the kernel's log shows whether swapon was called with another option.",
-            "dmesg | grep 'Adding.*swap'   # after the size: D discards allowed, s all when turned on, c what is freed",
-        )
-    })
 }
 
 fn is_lvm(layer: &Layer) -> bool {

@@ -153,7 +153,7 @@ pub fn replay(path: &Path, mut decided: impl FnMut(Decision)) -> Result<Decision
 mod tests {
     use trimtab_core::policy::{Gain, Goals, Load, TrimScope, Trimmed};
     use trimtab_core::profile::Profile;
-    use trimtab_core::{Bytes, Extent, ExtentSet};
+    use trimtab_core::{Bytes, DiscardUnits, Extent, ExtentSet};
 
     use super::*;
 
@@ -166,6 +166,7 @@ mod tests {
             mount: "/srv/a b".to_owned(),
             goals: Goals::default(),
             gain: Gain::Copies,
+            units: DiscardUnits::default(),
             size: Bytes(8 << 30),
             profile: Profile::named("micron-m500it").unwrap(),
             learned: None,
@@ -199,7 +200,8 @@ mod tests {
             };
             tell(SECOND * second, Event::Load(load));
             tell(SECOND * second, Event::Wake);
-            let trimmed = Trimmed { took: SECOND / 20, refused: ExtentSet::new(), sent: None };
+            let (refused, partial) = (ExtentSet::new(), ExtentSet::new());
+            let trimmed = Trimmed { took: SECOND / 20, refused, partial, sent: None };
             tell(SECOND * second, Event::Trimmed(trimmed));
         }
         (directory.join("srv-a-b-1.jsonl"), answers)

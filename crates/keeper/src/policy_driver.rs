@@ -25,6 +25,9 @@ const SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// The most such extents that are kept; the oldest of more are judged early.
 const MOST_RECENT: usize = 1 << 16;
 
+/// The time after which a device that holds discards back, such as a thin pool, has counted them.
+const COUNTED_AFTER: Duration = Duration::from_secs(3);
+
 /// After the map of free space was read, it is not read again for so many times as long as that took.
 const MAP_PAUSE: u32 = 50;
 
@@ -45,6 +48,8 @@ pub struct PolicyDriver<T> {
     /// The extents freed a moment ago, which the map of free space may not show yet.
     recent: VecDeque<(Duration, Extent)>,
     totals: Totals,
+    /// The discards that the device holds back.
+    held: Option<Held>,
     /// Where the decisions are logged; none if they are not, or if that failed.
     log: Option<DecisionLog>,
     log_error: Option<io::Error>,
@@ -58,6 +63,15 @@ struct Unanswered {
     minimum: Bytes,
     /// The extents freed since it began.
     freed: ExtentSet,
+}
+
+/// Discards of the last trim that the device has not counted.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    bytes: Bytes,
+    /// When they are looked for, and the counters when the trim ended.
+    due: Duration,
+    before: Counters,
 }
 
 /// Statistics of all trims so far.
@@ -98,6 +112,7 @@ impl<T: Trimmer> PolicyDriver<T> {
             unanswered: None,
             recent: VecDeque::new(),
             totals: Totals::default(),
+            held: None,
             log: None,
             log_error: None,
         }
@@ -190,7 +205,8 @@ impl<T: Trimmer> PolicyDriver<T> {
 
     /// Returns when the next run is due; none if nothing is pending.
     pub fn next_run(&self) -> Option<Duration> {
-        self.policy.next_wake()
+        let held = self.held.map(|held| held.due);
+        self.policy.next_wake().into_iter().chain(held).min()
     }
 
     /// Reports the load to the policy and trims what it requests, if anything. Returns whether it trimmed.
@@ -204,7 +220,8 @@ impl<T: Trimmer> PolicyDriver<T> {
         let Some(TrimRequest { scope: TrimScope::Within(extents), min_length }) = requests.pop() else {
             return Ok(false);
         };
-        let mut trimmed = Trimmed { took: Duration::ZERO, refused: extents, sent: None };
+        let mut trimmed =
+            Trimmed { took: Duration::ZERO, refused: extents, partial: ExtentSet::new(), sent: None };
         let was_unanswered = self.unanswered.is_some();
         let outcome = self.carry_out(now, before, min_length, &mut trimmed);
         let end = if was_unanswered { now } else { now + trimmed.took };
@@ -240,6 +257,7 @@ impl<T: Trimmer> PolicyDriver<T> {
         let minimum = earlier.as_ref().map_or(minimum, |earlier| earlier.minimum.max(minimum));
         let before = earlier.as_ref().map_or(before, |earlier| earlier.before);
         trimmed.took = series.took;
+        trimmed.partial = self.partial(&series.trimmed, &trimmed.refused);
         for extent in series.trimmed.iter() {
             // An earlier trim left out what is shorter, also of what is requested now.
             let is_left = |part: &Extent| earlier.is_some() && part.len() < minimum;
@@ -259,7 +277,43 @@ impl<T: Trimmer> PolicyDriver<T> {
         trimmed.sent = earlier.is_none().then_some(Sent { discards, bytes });
         self.totals.discards += discards;
         self.totals.bytes += bytes;
+        if series.held > Bytes::ZERO {
+            let earlier = self.held.map_or(Bytes::ZERO, |held| held.bytes);
+            self.held = Some(Held { bytes: earlier + series.held, due: now + COUNTED_AFTER, before: after });
+        }
         Ok(())
+    }
+
+    /// Returns the parts of the extents that were requested or pending within the ranges `trimmed` that cover no whole unit of
+    /// the storage, unless all of their unit is free.
+    fn partial(&mut self, trimmed: &ExtentSet, requested: &ExtentSet) -> ExtentSet {
+        let units = self.policy.units();
+        let mut partial = ExtentSet::new();
+        if units.size() == Bytes::ZERO {
+            return partial;
+        }
+        let mut around = ExtentSet::new();
+        for range in trimmed.iter() {
+            let mut known: ExtentSet = requested.inside(range).collect();
+            self.pending().sharing(range).for_each(|extent| known.insert(extent.intersect(range)));
+            for extent in known.iter() {
+                let whole = units.inside(extent);
+                let ends = if whole.is_empty() {
+                    [extent, Extent::new(extent.end, extent.end)]
+                } else {
+                    [Extent::new(extent.start, whole.start), Extent::new(whole.end, extent.end)]
+                };
+                for end in ends.into_iter().filter(|end| !end.is_empty()) {
+                    around.insert(units.outside(end));
+                    partial.insert(end);
+                }
+            }
+        }
+        let free = if partial.is_empty() { None } else { self.trimmer.free_within(&around) };
+        for free in free.iter().flat_map(ExtentSet::iter) {
+            partial.remove(units.inside(free));
+        }
+        partial
     }
 
     /// Returns what a trim of `range` discarded, which may be more than the policy requested: not the pending
@@ -275,6 +329,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     /// Reports the load since the last call to the policy. Returns the counters of the devices.
     fn report_load(&mut self, now: Duration) -> Result<Counters, BlockError> {
         let counters = self.trimmer.counters()?;
+        self.count_held(now, &counters);
         let free = self.trimmer.free();
         self.tell(now, &Event::Space { free });
         if let Some((since, before)) = self.last_load.replace((now, counters)) {
@@ -283,6 +338,18 @@ impl<T: Trimmer> PolicyDriver<T> {
             self.tell(now, &Event::Load(load));
         }
         Ok(counters)
+    }
+
+    /// Adds the discards of earlier trims that the device has counted meanwhile.
+    fn count_held(&mut self, now: Duration, counters: &Counters) {
+        let Some(held) = &mut self.held else { return };
+        let late = counters.own.discard_bytes.saturating_sub(held.before.own.discard_bytes).min(held.bytes);
+        if late > Bytes::ZERO {
+            self.totals.bytes += late;
+            self.totals.discards += counters.own.discards.saturating_sub(held.before.own.discards);
+            (held.bytes, held.before) = (held.bytes - late, *counters);
+        }
+        self.held.take_if(|held| held.bytes == Bytes::ZERO || now >= held.due);
     }
 
     /// Drops the pending extents that files use again. The kernel's events of allocations would tell at once, but

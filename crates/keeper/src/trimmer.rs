@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use trimtab_core::policy::LONGEST_TRIM;
-use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_core::{Bytes, DiscardUnits, Extent, ExtentSet};
 use trimtab_linux::block::{BlockDevice, BlockError};
 use trimtab_linux::btrfs::{self, Chunk, chunks};
 use trimtab_linux::forked::{Ender, has_closed};
@@ -44,7 +44,7 @@ pub trait Trimmer {
 
     /// Widens `extents` to the ranges that FITRIM must be given; everything in the result is discarded. btrfs
     /// skips a chunk if a range begins inside it, so whole chunks are needed. ext4 continues to the end of
-    /// the free extent in which a range ends, so one trim covers all of that extent.
+    /// the free extent in which a range ends, so one trim covers all of that extent. Others get whole units of their device.
     ///
     /// # Errors
     /// [`TrimError::Trim`].
@@ -83,6 +83,8 @@ pub struct MountedTrimmer {
     disks: Vec<BlockDevice>,
     /// The devices whose counters count its discards: its own, or those below that count for them.
     counting: Vec<BlockDevice>,
+    /// The units in which its device takes discards.
+    units: DiscardUnits,
     ender: Ender,
     cost: DiscardCost,
     length: PieceLength,
@@ -105,11 +107,13 @@ impl MountedTrimmer {
         }
         let counted_by = |device: &BlockDevice| device.counted_by().unwrap_or_else(|| vec![device.clone()]);
         let counting = devices.iter().flat_map(counted_by).collect();
+        let units = units_of(&devices);
         Self {
             mount,
             devices,
             disks,
             counting,
+            units,
             ender: Ender::default(),
             cost: DiscardCost::default(),
             length: PieceLength::default(),
@@ -134,8 +138,8 @@ impl MountedTrimmer {
     /// Returns `other` at the mount point and on the devices of this trimmer of the same file system: what ends its trims, limits
     /// them, and what it learned stays.
     pub fn after(self, other: &Self) -> Self {
-        let Self { mount, devices, disks, counting, .. } = self;
-        Self { mount, devices, disks, counting, ..other.clone() }
+        let Self { mount, devices, disks, counting, units, .. } = self;
+        Self { mount, devices, disks, counting, units, ..other.clone() }
     }
 
     /// Returns what ends its trims.
@@ -167,6 +171,8 @@ impl MountedTrimmer {
                 }
             }
             (kind, [_, ..]) => {
+                // The free rest of a unit is discarded together with it.
+                extents = extents.iter().map(|extent| self.units.outside(extent)).collect();
                 if let Division::Groups(groups) = self.division(kind) {
                     let to_the_end =
                         |extent: Extent| Extent::new(extent.start, groups.at(Bytes(extent.end.0 - 1)).end);
@@ -318,10 +324,24 @@ impl MountedTrimmer {
         }
     }
 
-    /// Returns whether to wait for a device that may hold discards back before it completes them. The service doesn't: it has
-    /// no time for that, and its figures may be short.
+    /// Returns whether a device may hold discards back before it completes them.
+    fn may_hold(&self) -> bool {
+        self.disks.iter().any(|disk| disk.name().starts_with("dm-"))
+    }
+
+    /// Returns whether to wait for such a device. The service doesn't: it has no time for that, and counts later.
     fn waits_for_held(&self) -> bool {
-        self.longest.is_none() && self.disks.iter().any(|disk| disk.name().starts_with("dm-"))
+        self.longest.is_none() && self.may_hold()
+    }
+
+    /// Returns how many of the `reported` bytes of a series that began with these counters are not counted yet.
+    fn held(&self, session: &Session<'_>, begun: Counters, reported: Bytes) -> Bytes {
+        match session.counters.read() {
+            Ok(ended) if self.may_hold() => {
+                reported.saturating_sub(ended.own.discard_bytes.saturating_sub(begun.own.discard_bytes))
+            }
+            _ => Bytes::ZERO,
+        }
     }
 
     /// Opens the counters of its devices and disks.
@@ -339,6 +359,14 @@ impl MountedTrimmer {
         });
         counted.collect::<Result<_, _>>().map(OpenCounters)
     }
+}
+
+/// Returns the units in which the first of `devices` takes discards, in its own addresses, and in those of a trim of an ext4 or
+/// XFS on it. A btrfs has other addresses.
+pub fn units_of(devices: &[BlockDevice]) -> DiscardUnits {
+    let limits = devices.first().and_then(|device| device.discard_limits().ok());
+    limits
+        .map_or_else(DiscardUnits::default, |limits| DiscardUnits::new(limits.granularity, limits.alignment))
 }
 
 /// What a series of trims has open.
@@ -371,18 +399,21 @@ impl Trimmer for MountedTrimmer {
             Ok(session) => session,
             Err(error) => return TrimSeries::failed(error),
         };
+        let begun = session.counters.read().unwrap_or_default();
         // Who asks for a trim gets all of it, as from fstrim.
         let series = if session.kind == btrfs::MAGIC && self.longest.is_some() {
             self.trim_chunks(&session, &ranges, minimum)
         } else {
             let free_in = |range| self.free_in(range);
             let cuts = self.cuts(session.kind);
-            let cutter = Cutter { cuts, minimum, cost: &self.cost, free_in: &free_in };
+            let cutter = Cutter { cuts, minimum, units: self.units, cost: &self.cost, free_in: &free_in };
             TrimSeries::of_pieces(cutter.pieces(&ranges), self.longest, |piece| {
                 let limit = (piece.extents > 1).then_some(LONGEST_CALL);
                 self.call(&session, piece, minimum, limit).map(Some)
             })
         };
+        let held = self.held(&session, begun, series.reported);
+        let series = TrimSeries { held, ..series };
         if let Err(TrimError::Frozen { .. }) = series.outcome {
             *waiting = session.process.abandon();
         }

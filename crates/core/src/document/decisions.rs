@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::discard_units::DiscardUnits;
 use crate::policy::{Event, Gain, Goals, LearnedCosts, SmartPolicy, TrimRequest, Worth};
 use crate::profile::Profile;
 use crate::units::{Bytes, Nanos};
@@ -23,6 +24,9 @@ pub struct DecisionsHead {
     pub goals: Goals,
     /// The kind of gain that discards have there.
     pub gain: Gain,
+    /// The units in which its storage gives back space.
+    #[serde(default)]
+    pub units: DiscardUnits,
     /// The size of its devices.
     pub size: Bytes,
     /// The profile of its drive.
@@ -54,6 +58,6 @@ impl DecisionsHead {
 
     /// Returns the policy as it began.
     pub fn policy(&self) -> SmartPolicy {
-        SmartPolicy::new(self.goals, self.worth(), self.gain)
+        SmartPolicy::new(self.goals, self.worth(), self.gain).with_units(self.units)
     }
 }

@@ -154,6 +154,11 @@ impl PendingExtents {
         self.extents.values().map(|stretch| stretch.since).min()
     }
 
+    /// Returns a time before which no extent was freed, which may be long before the oldest.
+    pub fn none_before(&self) -> Duration {
+        self.floor
+    }
+
     /// The number of extents.
     pub fn count(&self) -> usize {
         self.extents.len()

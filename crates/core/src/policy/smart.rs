@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use explain::{Explanation, Why};
 
+use crate::discard_units::DiscardUnits;
 use crate::extent::{Extent, ExtentSet};
 use crate::policy::loss::{LossFilter, Measurement};
 use crate::policy::pending::PendingExtents;
@@ -81,12 +82,16 @@ pub enum Gain {
 ///   be freed, so that one command replaces many;
 /// - extents that have reached the highest age that the goals allow.
 ///
+/// Where discards give back space, the parts of an extent at its ends that cover no whole unit of the storage stay pending
+/// until their neighbours are free, or they reach the highest age.
+///
 /// The service also runs its policy `batched` by this engine: it makes all free space pending at each
 /// interval, with a highest age of zero.
 pub struct SmartPolicy {
     pending: PendingExtents,
     worth: Worth,
     gain: Gain,
+    units: DiscardUnits,
     pacer: Pacer,
     free: Bytes,
     /// The bytes that the host wrote beyond those that trims discarded.
@@ -125,6 +130,7 @@ impl SmartPolicy {
             pending: PendingExtents::new(MOST_EXTENTS),
             worth,
             gain,
+            units: DiscardUnits::default(),
             pacer: Pacer::new(goals),
             free: Bytes::ZERO,
             written: Bytes::ZERO,
@@ -143,6 +149,24 @@ impl SmartPolicy {
     /// The policy of a flash drive of `size` bytes that behaves like `profile`, with the default goals.
     pub fn of_drive(profile: &Profile, size: Bytes) -> Self {
         Self::new(Goals::default(), Worth::new(profile, size), Gain::Copies)
+    }
+
+    /// Returns this policy, of storage that gives back space in these units only.
+    pub fn with_units(self, units: DiscardUnits) -> Self {
+        Self { units, ..self }
+    }
+
+    /// Returns the units in which the storage gives back space; any byte is one where discards gain something else.
+    pub fn units(&self) -> DiscardUnits {
+        match self.gain {
+            Gain::Copies => DiscardUnits::default(),
+            Gain::Space { .. } => self.units,
+        }
+    }
+
+    /// Returns whether no pending extent has a whole unit, so that only frees or the highest age lead to a trim.
+    pub fn is_settled(&self) -> bool {
+        self.from(Some(self.units().size())).next().is_none()
     }
 
     /// Returns the pending extents.
@@ -248,16 +272,19 @@ impl SmartPolicy {
             let least = self.least(|thresholds| Some(thresholds.idle))?;
             let idle = at.saturating_sub(since);
             idle.checked_sub(self.worth.shortest() * LEAST_IDLE)?;
-            let mut extents = self.pending.longest(least);
+            let mut extents = self.from(Some(least));
             extents.try_fold(idle, |left, extent| left.checked_sub(self.worth.time(extent.len())))?;
             Some(least)
         });
         self.from(least)
     }
 
-    /// Returns the pending extents of `least` bytes or more, the longest first; nothing without a least length.
+    /// Returns the pending extents of `least` bytes or more that have a whole unit, the longest first; nothing without a least
+    /// length.
     fn from(&self, least: Option<Bytes>) -> impl Iterator<Item = Extent> {
-        least.into_iter().flat_map(|least| self.pending.longest(least))
+        let units = self.units();
+        let extents = least.into_iter().flat_map(|least| self.pending.longest(least));
+        extents.filter(move |extent| !units.inside(*extent).is_empty())
     }
 
     /// The shortest extent that is worth it, or a chunk of the pool below.
@@ -275,7 +302,7 @@ impl SmartPolicy {
         let longest = self.worth.longest_within(slice.max(self.worth.shortest() * 2));
         let (mut chosen, mut left) = (ExtentSet::new(), slice);
         for candidate in candidates {
-            let part = self.worth.cut(candidate, longest);
+            let part = self.cut(candidate, longest);
             let time = self.worth.time(part.len());
             if time > left && !chosen.is_empty() {
                 break;
@@ -284,6 +311,18 @@ impl SmartPolicy {
             chosen.insert(part);
         }
         chosen
+    }
+
+    /// Returns the first part of an extent, of at most `longest`, or of one unit if that is longer. It ends between two units if
+    /// anything is left.
+    fn cut(&self, candidate: Extent, longest: Bytes) -> Extent {
+        let part = self.worth.cut(candidate, longest);
+        let whole = self.units().inside(candidate);
+        if part == candidate || whole.is_empty() {
+            return part;
+        }
+        let end = self.units().start_of(part.end).max(whole.start + self.units().size().max(Bytes(1)));
+        Extent::new(part.start, end.clamp(part.start, candidate.end))
     }
 
     /// Records the load of the foreground.
@@ -371,13 +410,18 @@ impl SmartPolicy {
             // The drive has the most spare if nothing is pending.
             let most = self.worth.spare(self.free, Bytes::ZERO);
             let is_all = self.pending.is_empty() && trimmed.refused.is_empty();
-            let made_up = if is_all { most } else { bytes.saturating_sub(trimmed.refused.len()) };
+            let left = trimmed.refused.len() + trimmed.partial.len();
+            let made_up = if is_all { most } else { bytes.saturating_sub(left) };
             self.written = self.written.min(most).saturating_sub(made_up);
         }
         self.pacer.slice_ended(at, took, self.worth.shortest() * 2);
         // A failed trim does not change their age.
         let since = under_way.and_then(|under_way| under_way.since).unwrap_or(at);
         trimmed.refused.iter().for_each(|extent| self.pending.insert(extent, since));
+        // A trim at the highest age is the last for what other files still use in part.
+        if at.checked_sub(self.pacer.goals().max_age).is_none_or(|before| since > before) {
+            trimmed.partial.iter().for_each(|extent| self.pending.insert(extent, since));
+        }
     }
 
     /// Chooses the time of the next check: soon after a trim or a free, else after twice the time since the
@@ -390,7 +434,11 @@ impl SmartPolicy {
             let paid = Duration::try_from_secs_f64(missing / self.loss_rate).unwrap_or(LONGEST_LOOK);
             self.look = self.look.min(paid).max(SHORTEST_PAID);
         }
-        self.wake = (!self.pending.is_empty() && self.under_way.is_none()).then_some(at + self.look);
+        let look = at + self.look;
+        // An extent without a whole unit waits for its neighbours or the highest age.
+        let overdue = self.pending.none_before().saturating_add(self.pacer.goals().max_age);
+        let wake = if self.is_settled() { overdue.max(look) } else { look };
+        self.wake = (!self.pending.is_empty() && self.under_way.is_none()).then_some(wake);
     }
 }
 
@@ -402,7 +450,7 @@ impl Policy for SmartPolicy {
                     self.pending_since = at;
                 }
                 self.pending.insert(*extent, at);
-                if self.wake.is_none() {
+                if self.wake.is_none_or(|wake| wake > at + LONGEST_LOOK) {
                     self.look_again(at, true);
                 }
             }

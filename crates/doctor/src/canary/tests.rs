@@ -35,6 +35,7 @@ fn layer(name: &str, kind: LayerKind, below: &[(usize, Option<u64>)]) -> Layer {
         label: None,
         kind,
         subsystem: None,
+        fabric: None,
         number: Some(DeviceNumber { major: 8, minor }),
         size: Some(Bytes(1 << 30)),
         limits: Some(limits),
@@ -54,6 +55,7 @@ fn stack(devices: Vec<Layer>) -> Stack {
         writable: vec![PathBuf::from("/m")],
         source: PathBuf::from("/dev/x"),
         options: String::new(),
+        undiscarded: Vec::new(),
     };
     let top = layer("/m", LayerKind::FileSystem(file_system), &[(1, Some(0))]);
     Stack { layers: std::iter::once(top).chain(devices).collect() }

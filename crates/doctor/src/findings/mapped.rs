@@ -3,7 +3,7 @@
 use trimtab_core::Bytes;
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity};
-use trimtab_linux::stack::Layer;
+use trimtab_linux::stack::{Layer, LayerKind};
 
 use super::{PARITY_RISK, layer_finding, mapped, title};
 use crate::maker::{Maker, TableChange, reloaded};
@@ -19,7 +19,8 @@ const OPTIONS_OF_CRYPT: usize = 9;
 const OPTIONS_OF_POOL: usize = 8;
 
 /// A dm-crypt device that was opened without discards.
-pub(crate) fn luks_no_discards(layer: &Layer) -> Finding {
+pub(crate) fn luks_no_discards(place: &LayerInStack) -> Finding {
+    let layer = place.layer;
     let name = quoted(mapped(layer));
     let reopened = |kind: &str| {
         format!(
@@ -28,6 +29,11 @@ pub(crate) fn luks_no_discards(layer: &Layer) -> Finding {
         )
     };
     let fix = match Maker::of(layer) {
+        // systemd-homed goes by the record of the user, and not by the header.
+        Maker::Luks2 if user_of_home(place).is_some() => format!(
+            "homectl update {} --luks-discard=on   # from the next login on",
+            quoted(user_of_home(place).unwrap_or_default())
+        ),
         Maker::Luks2 => format!("cryptsetup refresh --allow-discards --persistent {name}"),
         Maker::Luks1 => {
             format!(
@@ -49,6 +55,26 @@ pub(crate) fn luks_no_discards(layer: &Layer) -> Finding {
         ),
         check: format!("dmsetup table {name}   # must end in allow_discards"),
         ..layer_finding(LUKS, layer, format!("dm-crypt drops all discards of {}.", title(layer)))
+    }
+}
+
+/// The user of a home directory of systemd-homed, which is named `home-USER` and lies on a file; none of other devices.
+fn user_of_home<'a>(place: &LayerInStack<'a>) -> Option<&'a str> {
+    let is_file = place.below.iter().any(|(below, _)| matches!(below.kind, LayerKind::Loop { .. }));
+    mapped(place.layer).strip_prefix("home-").filter(|_| is_file)
+}
+
+/// A dm-crypt device with a tag for each sector, which can't be discarded.
+pub(crate) fn luks_with_tags(layer: &Layer) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        cost: None,
+        check: format!("dmsetup table {}   # integrity: in its options", quoted(mapped(layer))),
+        ..layer_finding(
+            "encryption-with-tags",
+            layer,
+            format!("{} is encrypted with integrity protection, which takes no discards.", title(layer)),
+        )
     }
 }
 

@@ -1,7 +1,7 @@
 //! Findings about disks whose discards somebody else turns on: a host, a bridge's driver, the kernel.
 
-use trimtab_core::verdict::Finding;
-use trimtab_linux::stack::{Layer, Scsi, Transport};
+use trimtab_core::verdict::{Finding, Severity};
+use trimtab_linux::stack::{Layer, LayerKind, Scsi, Transport};
 
 use super::{layer_finding, title};
 
@@ -20,6 +20,8 @@ pub(crate) enum Host {
     Qemu,
     /// Linux's SCSI target.
     Lio,
+    /// Another storage system on the network.
+    Storage,
 }
 
 impl Host {
@@ -27,6 +29,7 @@ impl Host {
     pub(crate) fn of(model: &str) -> Option<Self> {
         [
             ("VBOX", Self::VirtualBox),
+            ("ORCL-VBOX", Self::VirtualBox),
             ("VMware", Self::Vmware),
             ("Msft", Self::HyperV),
             ("QEMU", Self::Qemu),
@@ -44,6 +47,7 @@ impl Host {
             Self::Xen => "Xen",
             Self::Qemu => "QEMU",
             Self::Lio => "LIO",
+            Self::Storage => "The storage",
         }
     }
 
@@ -65,6 +69,10 @@ impl Host {
                 "<driver name='qemu' type='...' discard='unmap'/>   # on the host, in the disk's libvirt description; \
                  Proxmox: qm set VMID --scsi0 STORAGE:VOLUME,discard=on,ssd=1; QEMU: -drive ...,discard=unmap"
             }
+            Self::Storage => {
+                "# on the storage: a LUN that allocates space as needed and takes UNMAP, often called space reclamation; then here: \
+                 echo 1 > /sys/block/NAME/device/rescan"
+            }
             Self::Lio => {
                 "targetcli /backstores/block/NAME set attribute emulate_tpu=1   # on the target (fileio in place of block for a \
                  file); then here: echo 1 > /sys/block/NAME/device/rescan"
@@ -76,15 +84,23 @@ impl Host {
 /// A virtual disk whose host offers no discards.
 pub(crate) fn host(layer: &Layer, host: Host) -> Finding {
     let message = match host {
-        Host::Lio => format!("The target of {} offers no discards.", title(layer)),
+        Host::Lio | Host::Storage => format!("The target of {} offers no discards.", title(layer)),
         _ => format!("The host of this virtual machine offers no discards for {}.", title(layer)),
     };
     let cost = match host {
-        Host::Lio => "What its storage does with discards decides what that gains.",
+        Host::Lio | Host::Storage => "What its storage does with discards decides what that gains.",
         _ => "The virtual machine has to be started anew.",
     };
+    let fix = match (host, &layer.kind) {
+        (Host::Storage, LayerKind::Nvme) => {
+            "# on the target: a namespace that takes deallocations; then here: nvme disconnect and nvme connect".to_owned()
+        }
+        _ => host.fix().replace("/sys/block/NAME", &format!("/sys/block/{}", layer.name)),
+    };
     Finding {
-        fix: Some(host.fix().replace("/sys/block/NAME", &format!("/sys/block/{}", layer.name))),
+        fix: Some(fix),
+        // A volume that is allocated as a whole has nothing to give back.
+        severity: if host == Host::Storage { Severity::Warning } else { Severity::Critical },
         cost: Some(cost.to_owned()),
         why: match layer.rotational {
             // A virtual disk that says that it rotates says nothing of what is below.
@@ -95,6 +111,55 @@ pub(crate) fn host(layer: &Layer, host: Host) -> Finding {
             false => super::STAYS.to_owned(),
         },
         ..layer_finding("host-no-discards", layer, message)
+    }
+}
+
+/// A volume of a cloud, which takes no discards, and which nobody but the cloud can change.
+pub(crate) fn cloud(layer: &Layer) -> Finding {
+    Finding {
+        severity: Severity::Note,
+        why: "The cloud decides about its storage, and is paid for the whole volume.".to_owned(),
+        ..layer_finding(
+            "cloud-no-discards",
+            layer,
+            format!("The cloud's volume {} takes no discards.", title(layer)),
+        )
+    }
+}
+
+/// A disk of a network block server that offers no discards.
+pub(crate) fn nbd(layer: &Layer) -> Finding {
+    Finding {
+        fix: Some(
+            "# on the server: trim = true in the export (nbd-server), discard=unmap (qemu-nbd), or a plugin that trims (nbdkit); \
+             then connect anew"
+                .to_owned(),
+        ),
+        cost: Some("The file systems on it have to be unmounted meanwhile.".to_owned()),
+        ..layer_finding("server-no-discards", layer, format!("The server of {} offers no discards.", title(layer)))
+    }
+}
+
+/// A disk behind an adapter that announces no discards for it.
+pub(crate) fn adapter(layer: &Layer, driver: &str, makes_volumes: bool) -> Finding {
+    let fix = if makes_volumes {
+        "# the drives as such (HBA or JBOD mode) in place of a volume of the controller, or firmware that hands UNMAP on"
+    } else {
+        "# a drive that reads zeros after TRIM (RZAT), or a SATA port of the board: many SAS adapters pass on no other TRIM"
+    };
+    Finding {
+        // A controller guesses whether its volume rotates.
+        severity: if layer.rotational { Severity::Note } else { Severity::Critical },
+        fix: Some(fix.to_owned()),
+        cost: Some("All data has to be moved.".to_owned()),
+        ..layer_finding(
+            "adapter-no-discards",
+            layer,
+            format!(
+                "{} announces no UNMAP behind its adapter ({driver}), whatever the drives there can.",
+                title(layer)
+            ),
+        )
     }
 }
 

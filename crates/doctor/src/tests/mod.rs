@@ -2,6 +2,7 @@
 
 mod devices;
 mod listing;
+mod reports;
 mod service;
 mod stacks;
 mod starts;
@@ -23,6 +24,7 @@ fn layer(name: &str, kind: LayerKind) -> Layer {
         label: None,
         kind,
         subsystem: None,
+        fabric: None,
         number: None,
         size: Some(Bytes::GIB),
         limits: None,
@@ -54,6 +56,7 @@ fn file_system(mount: &str, fstype: &str, options: &str) -> Layer {
         writable: vec![PathBuf::from(mount)],
         source: PathBuf::from("/dev/x"),
         options: options.to_owned(),
+        undiscarded: Vec::new(),
     };
     layer(mount, LayerKind::FileSystem(kind))
 }

@@ -112,7 +112,7 @@ fn cron_and_trimtab_s_own_units_trim_too() {
     assert_eq!(ids("rw", &listed), ["nobody-trims"]);
     // Cron's command goes by the lists, whatever fstrim.service was told to trim.
     let commands = vec![vec!["/sbin/fstrim".to_owned(), "/srv".to_owned()]];
-    let fstrim_service = Some(FstrimService { commands, result: "success".to_owned() });
+    let fstrim_service = Some(FstrimService { commands, result: "success".to_owned(), hides_homes: false });
     assert!(ids("rw", &Setup { fstrim_service, ..by_cron("-A") }).is_empty());
     let said = examined("rw", &by_cron("-a")).layers[0].reason.clone();
     assert!(said.ends_with("; cron (/etc/cron.weekly/fstrim) trims it"), "{said}");
@@ -238,7 +238,7 @@ fn fstrim_service_is_read() {
     let stack = row([file_system("/mnt", "ext4", "rw"), nvme(YES)]);
     let runs = |command: &str, fstab: Vec<Listed>| {
         let commands = vec![command.split(' ').map(str::to_owned).collect()];
-        let service = FstrimService { commands, result: "success".to_owned() };
+        let service = FstrimService { commands, result: "success".to_owned(), hides_homes: false };
         Setup { fstrim_service: Some(service), fstab, ..timed() }
     };
     let ids = |command: &str, fstab: Vec<Listed>| {
@@ -261,7 +261,7 @@ fn fstrim_service_is_read() {
 #[test]
 fn failing_fstrim_service_is_a_finding() {
     let machine = |result: &str, timer: Setup| {
-        let service = FstrimService { commands: Vec::new(), result: result.to_owned() };
+        let service = FstrimService { commands: Vec::new(), result: result.to_owned(), hides_homes: false };
         let findings =
             super::super::service::of_the_machine(&Setup { fstrim_service: Some(service), ..timer });
         findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()

@@ -256,6 +256,7 @@ fn any_kind() -> impl Strategy<Value = LayerKind> {
                     writable: Vec::new(),
                     source: PathBuf::new(),
                     options,
+                    undiscarded: Vec::new(),
                 })
             }
         ),

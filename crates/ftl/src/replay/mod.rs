@@ -36,7 +36,7 @@ use trimtab_core::policy::{Event, Sent, Trimmed};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::{DriveCounters, EraseSpread};
 use trimtab_core::trace::{DeviceIndex, EventKind, TraceEvent, TraceSource};
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
 
 use crate::command::{Command, Op};
 use crate::device::Device;
@@ -424,7 +424,8 @@ impl Replay {
         let Trimming { since: (began_traced, began), took, sent } = trimming;
         let at = (began_traced + ended.saturating_sub(began)).min(traced);
         let took = Duration::from_nanos(took.0);
-        let trimmed = Trimmed { took, refused: self.trims.take_refused(), sent: Some(sent) };
+        let refused = self.trims.take_refused();
+        let trimmed = Trimmed { took, refused, partial: ExtentSet::new(), sent: Some(sent) };
         self.tell(at, ended, &Event::Trimmed(trimmed));
         true
     }

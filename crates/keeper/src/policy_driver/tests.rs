@@ -1,5 +1,7 @@
 //! Tests of the driver beside devices that fail, are slow or vanish.
 
+mod pool;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -24,6 +26,8 @@ struct Faulty {
     late: Answer,
     gone_after: Option<u64>,
     is_slow: bool,
+    /// The bytes that it holds back of those that were discarded, if it holds any.
+    held: Option<Rc<Cell<Bytes>>>,
     /// Widens each trim to this range, as btrfs needs it.
     chunk: Option<Extent>,
     /// Bytes written so far, and the free extents; without them, everything is free.
@@ -56,14 +60,20 @@ impl Trimmer for Faulty {
         if let Answer::UnderWay(_) = self.late {
             return TrimSeries::failed(TrimError::NoAnswer { mount: "/mnt".into() });
         }
-        TrimSeries::of(&ranges, |_| {
+        let before = self.calls.get();
+        let mut series = TrimSeries::of(&ranges, |_| {
             self.calls.set(self.calls.get() + 1);
             if self.fails_at == Some(self.calls.get()) {
                 let source = io::Error::from_raw_os_error(5);
                 return Err(TrimError::Trim { mount: "/mnt".into(), source });
             }
             Ok(if self.is_slow { SECOND } else { TRIM_TIME })
-        })
+        });
+        if let Some(held) = &self.held {
+            series.held = Bytes((self.calls.get() - before) << 20);
+            held.set(held.get() + series.held);
+        }
+        series
     }
 
     fn reaching(&mut self, extents: ExtentSet) -> Result<ExtentSet, TrimError> {
@@ -74,7 +84,8 @@ impl Trimmer for Faulty {
         if self.gone_after.is_some_and(|last| self.calls.get() > last) {
             return Err(BlockError::Unknown { device: "/dev/gone".into() });
         }
-        let discards = self.calls.get();
+        let held = self.held.as_ref().map_or(Bytes::ZERO, |held| held.get());
+        let discards = self.calls.get() - (held.0 >> 20);
         let (discard_bytes, write_bytes) = (Bytes(discards << 20), self.written.get());
         let counters = BlockCounters { discards, discard_bytes, write_bytes, ..BlockCounters::default() };
         Ok(Counters { own: counters, disks: counters })
@@ -135,6 +146,24 @@ fn idle_device_gets_all_pending_trims() {
     let totals = driver.totals();
     assert_eq!((totals.discards, totals.bytes), (8, Bytes(8 << 20)));
     assert_eq!((totals.took, totals.failed), (TRIM_TIME * 8, 0));
+    assert_eq!(driver.next_run(), None);
+}
+
+#[test]
+fn discards_that_a_thin_pool_holds_back_are_counted_later() {
+    let held = Rc::new(Cell::new(Bytes::ZERO));
+    let mut driver = driver(Faulty { held: Some(held.clone()), ..Faulty::default() });
+    let mut now = SECOND;
+    driver.run(now).unwrap();
+    while pending(&driver) > Bytes::ZERO {
+        now = driver.next_run().unwrap().max(now + TRIM_TIME);
+        driver.run(now).unwrap();
+    }
+    assert_eq!((driver.totals().discards, driver.totals().bytes), (0, Bytes::ZERO));
+    let due = driver.next_run().expect("they are looked for");
+    held.set(Bytes::ZERO);
+    driver.run(due).unwrap();
+    assert_eq!((driver.totals().discards, driver.totals().bytes), (8, Bytes(8 << 20)));
     assert_eq!(driver.next_run(), None);
 }
 
@@ -200,7 +229,7 @@ fn late_trim_does_not_count_for_shorter_extents_of_the_next() {
     let mut driver = with_late_trim_of(Extent::new(Bytes::ZERO, SIZE));
     let (short, long) = (Extent::at(Bytes(0), Bytes(64 << 10)), Extent::at(Bytes(1 << 30), Bytes::MIB));
     let refused = ExtentSet::from_iter([short, long]);
-    let mut trimmed = Trimmed { took: Duration::ZERO, refused, sent: None };
+    let mut trimmed = Trimmed { took: Duration::ZERO, refused, partial: ExtentSet::new(), sent: None };
     let before = driver.trimmer.counters().unwrap();
     driver.carry_out(SECOND, before, Bytes::ZERO, &mut trimmed).unwrap();
     assert_eq!(trimmed.refused.iter().collect::<Vec<_>>(), [short]);
@@ -213,7 +242,8 @@ fn late_trim_does_not_count_for_short_extents_whose_neighbours_were_freed() {
     let short = Extent::at(Bytes(0), Bytes(1000 << 10));
     driver.policy.on_event(SECOND, &Event::Freed(short));
     driver.freed(SECOND, Extent::at(short.end, Bytes::MIB));
-    let mut trimmed = Trimmed { took: Duration::ZERO, refused: ExtentSet::new(), sent: None };
+    let mut trimmed =
+        Trimmed { took: Duration::ZERO, refused: ExtentSet::new(), partial: ExtentSet::new(), sent: None };
     driver.carry_out(SECOND, before, Bytes::ZERO, &mut trimmed).unwrap();
     assert_eq!(pending(&driver), short.len() + Bytes::MIB);
 }

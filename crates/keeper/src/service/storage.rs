@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use trimtab_core::Bytes;
 use trimtab_core::policy::Gain;
 use trimtab_core::profile::{Interface, Profile, ProfileError};
 use trimtab_core::verdict::Verdict;
+use trimtab_core::{Bytes, DiscardUnits};
 use trimtab_doctor::JudgedMount;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Layer, LayerKind, Scsi, Stack, Transport};
 
 use super::config::{ServicePolicy, Settings};
 use super::mounts::MountedFileSystem;
+use crate::trimmer::units_of;
 
 /// The layers below a file system, and the doctor's verdict on them.
 #[derive(Debug, Clone, PartialEq)]
@@ -121,6 +122,25 @@ impl Storage {
         chunk.max().map_or(Gain::Copies, |chunk| Gain::Space { chunk })
     }
 
+    /// Returns true if a layer frees only units that are larger than much of what a file system frees at once. Discards that a file
+    /// system sends by itself as it frees are lost there.
+    pub fn drops_parts(&self) -> bool {
+        let is_coarse = |layer: &Layer| layer.limits.is_some_and(|limits| limits.granularity >= MIN_CHUNK);
+        self.stack.layers.iter().any(|layer| is_thin(layer) && is_coarse(layer))
+    }
+
+    /// Returns the units in which its storage gives back space, in the addresses of an ext4 or XFS; any byte is one of a btrfs, whose
+    /// addresses are others, and where it says no size of its own.
+    pub fn units(&self, sysfs: &Path) -> DiscardUnits {
+        let is_btrfs =
+            |layer: &Layer| matches!(&layer.kind, LayerKind::FileSystem(found) if found.fstype == "btrfs");
+        let units = units_of(&self.devices(sysfs));
+        if units.size() < MIN_CHUNK || self.stack.layers.first().is_some_and(is_btrfs) {
+            return DiscardUnits::default();
+        }
+        units
+    }
+
     /// Returns the built-in profile for this kind of drive.
     ///
     /// # Errors
@@ -193,7 +213,7 @@ pub(super) fn decide(
         None
     } else if found.is_excluded {
         Some(Exclusion::Excluded)
-    } else if found.discards_by_itself() {
+    } else if found.discards_by_itself() && (found.mount.fstype == "f2fs" || !storage.drops_parts()) {
         let options = found.mount.super_options.split(',');
         Some(Exclusion::ByItself(options.filter(|option| option.starts_with("discard")).collect()))
     } else if found.mount.fstype == "f2fs" {
@@ -225,6 +245,7 @@ mod tests {
             label: None,
             kind,
             subsystem: None,
+            fabric: None,
             number: Some("8:0".parse().unwrap()),
             size: None,
             limits: None,
@@ -241,6 +262,7 @@ mod tests {
             writable: Vec::new(),
             source: PathBuf::new(),
             options: String::new(),
+            undiscarded: Vec::new(),
         });
         let top = Layer { number: None, ..layer("/a", file_system, below) };
         let stack = Stack { layers: vec![top, layer("sda", kind, Vec::new())] };
@@ -284,6 +306,25 @@ mod tests {
         assert_eq!(decided("rw", &reaches(usb(), false)), [Some(bridge), None]);
         let by_itself = Exclusion::ByItself("discard=async".to_owned());
         assert_eq!(decided("rw,discard=async", &reaches(ata(), false)), [Some(by_itself), None]);
+    }
+
+    #[test]
+    fn file_system_that_discards_by_itself_is_trimmed_above_large_chunks() {
+        let above = |granularity| {
+            let mut storage = storage(LayerKind::VirtioBlk, false, Verdict::Reaches);
+            storage.stack.layers[1].limits = Some(Limits {
+                max: Bytes::GIB,
+                max_hardware: Bytes::GIB,
+                granularity,
+                alignment: Bytes::ZERO,
+                segments: None,
+                write_zeroes_max: Bytes::ZERO,
+            });
+            storage
+        };
+        assert_eq!(decided("rw,discard", &above(MIN_CHUNK)), [None, None]);
+        let by_itself = Some(Exclusion::ByItself("discard".to_owned()));
+        assert_eq!(decided("rw,discard", &above(Bytes(4096))), [by_itself, None]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use trimtab_core::document::trim as document;
 use trimtab_core::interrupt::Interrupt;
 use trimtab_core::policy::{Goals, Pacer, Worth};
 use trimtab_core::profile::{Profile, ProfileError};
-use trimtab_core::{Bytes, Extent, ExtentSet, Nanos};
+use trimtab_core::{Bytes, DiscardUnits, Extent, ExtentSet, Nanos};
 use trimtab_linux::block::BlockError;
 use trimtab_linux::forked::Ender;
 use trimtab_linux::stack::Machine;
@@ -102,6 +102,7 @@ pub struct PreparedTrim {
     reached: Option<FreeSpace>,
     plan: RemainingTrim,
     longest_command: Bytes,
+    units: DiscardUnits,
     cost: Worth,
     /// Whether to trim again what was trimmed before.
     again: bool,
@@ -126,7 +127,15 @@ impl PreparedTrim {
         if length < block {
             return Err(PrepareError::BelowBlock { mount: target.mount().to_owned(), length, block });
         }
-        let wanted: ExtentSet = match &request.scope {
+        // The free rest of a unit is discarded together with the pending part.
+        let units = target.units();
+        let scope = match &request.scope {
+            Scope::Everything => Scope::Everything,
+            Scope::Pending(pending) => {
+                Scope::Pending(pending.iter().map(|extent| units.outside(extent)).collect())
+            }
+        };
+        let wanted: ExtentSet = match &scope {
             Scope::Everything => [request.range].into_iter().collect(),
             Scope::Pending(pending) => pending.inside(request.range).collect(),
         };
@@ -157,8 +166,7 @@ impl PreparedTrim {
             None => request.minimum.unwrap_or(default).max(target.granularity()?),
         };
         let chosen = free.as_ref().map(|free| free.at_least(minimum));
-        let mut plan =
-            RemainingTrim::new(target.division(), chosen.as_ref(), &request.scope, request.range, size);
+        let mut plan = RemainingTrim::new(target.division(), chosen.as_ref(), &scope, request.range, size);
         let resumed_at = resumed.map(|(reached, _)| reached);
         resumed_at.into_iter().for_each(|reached| plan.skip_to(reached));
         let profile = request.profile.clone().map_or_else(|| Profile::named(ASSUMED), Ok)?;
@@ -169,6 +177,7 @@ impl PreparedTrim {
             reached,
             plan,
             longest_command: target.longest_command()?,
+            units,
             cost: Worth::new(&profile, size),
             // ext4 remembers groups as trimmed even if only their longer extents were.
             again: request.full || last.is_some_and(|last| last.minimum > minimum),
@@ -260,6 +269,7 @@ impl PreparedTrim {
             pacer: request.goals.map(Pacer::for_one_trim),
             cost: self.cost,
             longest_command: self.longest_command,
+            units: self.units,
             is_blind: self.free.is_none(),
         };
         let ran = run(&mut self.plan, &mut trimmer, manner, &mut saver);

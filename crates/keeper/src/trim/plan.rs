@@ -4,7 +4,7 @@ mod pieces;
 
 use std::time::Duration;
 
-use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_core::{Bytes, DiscardUnits, Extent, ExtentSet};
 
 use crate::free_space::{Division, FreeSpace};
 use pieces::Piece;
@@ -52,6 +52,8 @@ pub struct Limits<'a> {
     pub longest: Duration,
     /// The longest command of the device; extents are split at multiples of it if possible.
     pub command: Bytes,
+    /// The units in which the device takes discards; extents are split between two.
+    pub units: DiscardUnits,
     /// FITRIM passes over shorter parts of a free extent, so there are none.
     pub minimum: Bytes,
     /// Don't split groups, regardless of their duration.
@@ -163,14 +165,17 @@ impl RemainingTrim {
         let of_command = (limits.time)(limits.command);
         let step = if of_command <= limits.longest { limits.command } else { MIN_SPLIT.min(limits.command) };
         let steps = limits.longest.div_duration_f64((limits.time)(step)).max(1.0) as u64;
-        let length = Bytes(step.0.saturating_mul(steps)).max(limits.minimum).max(Bytes::MIB);
+        let least = limits.minimum + limits.units.size();
+        let length = Bytes(step.0.saturating_mul(steps)).max(least).max(Bytes::MIB);
         // The last two are alike: a short rest would cost a command for little, and be too long with the other.
         let half = Bytes((piece.bytes.0 / 2).next_multiple_of(Bytes::MIB.0));
-        let can_halve = piece.bytes.saturating_sub(half) >= limits.minimum;
+        let can_halve = half >= least && piece.bytes.saturating_sub(half) >= limits.minimum;
         match piece.free {
             Some(free) if free.len() > length.max(MIN_SPLIT) && can_halve => {
-                let length = length.min(half);
-                let rest = Extent::new(free.start + length, free.end);
+                // A unit on both sides of the split would be discarded by neither slice.
+                let between = limits.units.start_of(free.start + length.min(half));
+                let rest = Extent::new(between, free.end);
+                let length = between - free.start;
                 let range = Extent::new(rest.start, piece.range.end);
                 self.pieces.push(Piece { range, free: Some(rest), bytes: rest.len(), ..piece });
                 let range = Extent::new(piece.range.start, rest.start);
@@ -205,7 +210,8 @@ mod tests {
 
     fn limits(longest_ms: u64) -> Limits<'static> {
         let longest = Duration::from_millis(longest_ms);
-        Limits { time: &time, longest, command: Bytes::GIB, minimum: Bytes(0), whole_groups: false }
+        let units = DiscardUnits::default();
+        Limits { time: &time, longest, command: Bytes::GIB, units, minimum: Bytes(0), whole_groups: false }
     }
 
     fn ranges(mut plan: RemainingTrim, limits: &Limits) -> Vec<Extent> {
@@ -344,7 +350,7 @@ mod tests {
         /// Slices are sorted, do not overlap, and cover all wanted free bytes.
         #[test]
         fn slices_cover_wanted_bytes_once(
-            free in free_extents(), division in divisions(), longest in 0..20u64, whole_groups: bool,
+            free in free_extents(), division in divisions(), longest in 0..20u64, whole_groups: bool, unit in 0..3000u64,
             pending in any::<bool>().prop_flat_map(|some| if some {
                 free_extents().prop_map(Some).boxed() } else { Just(None).boxed() }),
         ) {
@@ -357,12 +363,19 @@ mod tests {
                 _ => wanted,
             };
             let mut plan = plan(&division, &free, &scope);
-            let (limits, mut end) = (Limits { whole_groups, ..limits(longest) }, Bytes(0));
+            let units = DiscardUnits::new(Bytes(unit << 12), Bytes(unit << 9));
+            let (limits, mut end) = (Limits { whole_groups, units, ..limits(longest) }, Bytes(0));
+            let all_free = free.clone();
             let free: ExtentSet = free.into_iter().collect();
             let (mut covered, mut bytes) = (ExtentSet::new(), plan.left());
             prop_assert_eq!(bytes, free.intersect(&wanted).len());
             while let Some(slice) = plan.next(&limits) {
                 prop_assert!(slice.range.start >= end && slice.range.start < slice.range.end);
+                // A free extent is only split between two units.
+                let inside = |free: &&Extent| free.start < slice.range.start && slice.range.start < free.end;
+                if end == slice.range.start && all_free.iter().any(|free| inside(&free)) && division == ANYWHERE {
+                    prop_assert_eq!(units.start_of(end), end);
+                }
                 end = slice.range.end;
                 bytes -= slice.bytes;
                 prop_assert_eq!(plan.left(), bytes);

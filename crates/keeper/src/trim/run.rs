@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use trimtab_core::policy::{Pacer, Sent, Worth};
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, DiscardUnits, Extent};
 use trimtab_linux::block::BlockError;
 use trimtab_linux::trim::TrimError;
 
@@ -34,6 +34,8 @@ pub struct Manner {
     pub cost: Worth,
     /// The longest discard that the kernel sends as one command.
     pub longest_command: Bytes,
+    /// The units in which the device takes discards.
+    pub units: DiscardUnits,
     /// Whether the end of the trim addresses is not known; ranges beyond it are refused.
     pub is_blind: bool,
 }
@@ -198,6 +200,7 @@ impl Runner<'_> {
             time: &|length| cost.time(length),
             longest: longest.unwrap_or(IDLE_SLICE),
             command: self.manner.longest_command,
+            units: self.manner.units,
             minimum: self.manner.minimum,
             whole_groups: pacer.is_none(),
         };
@@ -352,6 +355,7 @@ mod tests {
             pacer: goals.map(Pacer::for_one_trim),
             cost: Worth::new(&profile, Bytes(8 << 30)),
             longest_command: Bytes::GIB,
+            units: DiscardUnits::default(),
             is_blind: false,
         };
         run(&mut plan, fake, manner, watcher)

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, major, minor, statx};
-use trimtab_core::Bytes;
 use trimtab_core::shell::quoted;
+use trimtab_core::{Bytes, DiscardUnits};
 use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
 use trimtab_linux::forked::Ender;
 use trimtab_linux::mount::{Mount, MountError, covering, discard_option, mounts};
@@ -18,7 +18,7 @@ use trimtab_linux::trim::{TrimError, TrimProcess, check};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError, Opener};
 use crate::state::file_system_id;
-use crate::trimmer::MountedTrimmer;
+use crate::trimmer::{MountedTrimmer, units_of};
 
 /// Why a path can't be trimmed.
 #[derive(Debug, thiserror::Error)]
@@ -255,6 +255,14 @@ impl Target {
         let limits = self.devices.iter().map(|device| Ok(device.discard_limits()?.granularity));
         let all: Vec<Bytes> = limits.collect::<Result<_, BlockError>>()?;
         Ok(all.into_iter().max().unwrap_or_default())
+    }
+
+    /// Returns the units in which its device takes discards, in trim addresses.
+    pub fn units(&self) -> DiscardUnits {
+        match self.division {
+            Division::Chunks(_) => DiscardUnits::default(),
+            _ => units_of(&self.devices),
+        }
     }
 
     /// Returns the longest discard that the kernel sends to its devices as one command.

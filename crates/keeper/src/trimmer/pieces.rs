@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trimtab_core::{Bytes, Extent, ExtentSet};
+use trimtab_core::{Bytes, DiscardUnits, Extent, ExtentSet};
 use trimtab_linux::ext4::Groups;
 
 use super::chunk_limits::DiscardCost;
@@ -60,6 +60,8 @@ pub struct Cutter<'a> {
     pub cuts: Cuts,
     /// The least length of the free extents that it discards.
     pub minimum: Bytes,
+    /// The units in which the device takes discards: one on both sides of a cut is discarded by neither piece.
+    pub units: DiscardUnits,
     /// What a discard costs.
     pub cost: &'a DiscardCost,
     /// Returns the free extents in a range, in order; none where they are not known.
@@ -106,7 +108,8 @@ impl Cutter<'_> {
             Cuts::Groups(groups) => groups.at(range.start).end.min(range.end),
             Cuts::Anywhere(length) => {
                 let shortest = self.minimum.max(SHORTEST);
-                let end = Bytes(range.start.0.saturating_add(length.get().max(shortest).0));
+                let length = length.get().max(shortest) + self.units.size();
+                let end = self.units.start_of(Bytes(range.start.0.saturating_add(length.0)));
                 if range.end.saturating_sub(end) < shortest { range.end } else { end }
             }
         }
@@ -153,7 +156,7 @@ mod tests {
         fn pieces_cover_the_ranges_and_have_few_discards(
             raw in prop::collection::vec((1..400_u64, 1..900_u64), 1..8),
             holes in prop::collection::vec((0..90_u64, 1..200_u64), 0..60),
-            kind in 0..3_u8, minimum in 0..300_u64, each in 1..60_u64,
+            kind in 0..3_u8, minimum in 0..300_u64, each in 1..60_u64, unit in 0..200_u64,
         ) {
             let lay_out = |raw: &[(u64, u64)]| -> ExtentSet {
                 let mut next = 0;
@@ -174,13 +177,20 @@ mod tests {
             cost.learn(Duration::from_millis(each * 50), 50, 50);
             let minimum = Bytes(minimum << 20);
             let free_in = |range: Extent| free.inside(range).collect::<Vec<_>>();
-            let cutter = Cutter { cuts, minimum, cost: &cost, free_in: &free_in };
+            let units = DiscardUnits::new(Bytes(unit << 16), Bytes(unit << 14));
+            let cutter = Cutter { cuts, minimum, units, cost: &cost, free_in: &free_in };
             let pieces: Vec<_> = cutter.pieces(&ranges).collect();
             let found: Vec<_> = pieces.iter().map(|piece| piece.range).collect();
             prop_assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start));
             prop_assert!(found.iter().all(|piece| !piece.is_empty()));
             if kind == 1 {
                 prop_assert!(found.iter().all(|piece| groups.at(piece.start).end >= piece.end));
+            }
+            // A cut inside a free extent is between two units.
+            for pair in found.windows(2).filter(|pair| pair[0].end == pair[1].start) {
+                let is_inside = free.iter().any(|free| free.start < pair[0].end && pair[0].end < free.end);
+                let at_group = kind == 1 && groups.at(pair[1].start).start == pair[1].start;
+                prop_assert!(!is_inside || at_group || units.start_of(pair[0].end) == pair[0].end);
             }
             if kind > 0 {
                 let most = cost.affordable(LONGEST_PIECE);

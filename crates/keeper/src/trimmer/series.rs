@@ -15,6 +15,8 @@ pub struct TrimSeries {
     pub took: Duration,
     /// The sum of the kernel's figures, which mean different things; see [`trimtab_linux::trim::Done`].
     pub reported: Bytes,
+    /// The bytes of them that a device holds back, and will count later.
+    pub held: Bytes,
     /// The error that ended the series, if any. Part of the range that failed may have been discarded.
     pub outcome: Result<(), TrimError>,
 }
@@ -78,6 +80,12 @@ impl TrimSeries {
     }
 
     fn nothing(outcome: Result<(), TrimError>) -> Self {
-        Self { trimmed: ExtentSet::new(), took: Duration::ZERO, reported: Bytes::ZERO, outcome }
+        Self {
+            trimmed: ExtentSet::new(),
+            took: Duration::ZERO,
+            reported: Bytes::ZERO,
+            held: Bytes::ZERO,
+            outcome,
+        }
     }
 }

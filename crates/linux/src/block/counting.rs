@@ -45,7 +45,7 @@ impl BlockDevice {
     }
 
     /// Returns whether it is an NVMe namespace above several paths; old kernels count at the paths alone.
-    fn has_paths(&self) -> bool {
+    pub(crate) fn has_paths(&self) -> bool {
         self.directory().components().any(|part| part.as_os_str() == "nvme-subsystem")
     }
 

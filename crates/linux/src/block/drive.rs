@@ -19,6 +19,15 @@ impl BlockDevice {
         names_something.then_some(wwid)
     }
 
+    /// The network over which the controllers of an NVMe namespace are reached; none where they are local.
+    pub(crate) fn fabric(&self) -> Option<String> {
+        let device = self.whole().attribute("device");
+        let controllers = [vec![device.clone()], children(&device)].concat();
+        let mut transports =
+            controllers.iter().filter_map(|directory| fs::read_to_string(directory.join("transport")).ok());
+        transports.next().map(|text| text.trim().to_owned()).filter(|transport| transport != "pcie")
+    }
+
     /// The character devices that take commands for the drive: sg, bsg and those of NVMe. A partition has none
     /// of its own.
     pub(crate) fn characters(&self) -> Vec<DeviceNumber> {
@@ -105,6 +114,19 @@ mod tests {
         std::os::unix::fs::symlink(place, link).unwrap();
         assert_eq!(of(&simulated, "none", true), ["21:5"]);
         assert!(of(&simulated, "none", false).is_empty());
+    }
+
+    #[test]
+    fn network_of_a_namespace_is_that_of_its_controllers() {
+        for (attribute, transport, expected) in [
+            ("device/transport", "pcie", None),
+            ("device/transport", "tcp", Some("tcp")),
+            // Below a subsystem with several paths.
+            ("device/nvme3/transport", "rdma", Some("rdma")),
+        ] {
+            let machine = Captured::new().device("nvme0n1", "259:0", &[(attribute, transport)]);
+            assert_eq!(machine.open("nvme0n1").fabric().as_deref(), expected, "{attribute}");
+        }
     }
 
     #[test]

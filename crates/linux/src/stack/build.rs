@@ -88,10 +88,11 @@ impl Walk<'_> {
         let (machine, in_use) = (self.machine, self.in_use);
         Ok(match node {
             Node::FileSystem(mount) => {
-                let description = file_system::describe(mount, &in_use.mounts);
+                let mut description = file_system::describe(mount, &in_use.mounts);
                 // A bind mount may be read-only by itself.
                 let read_only = mount.super_options.split(',').any(|option| option == "ro");
                 let places = file_system::below(machine, in_use, mount)?;
+                description.undiscarded = file_system::undiscarded(mount, &places);
                 (named(&mount.target, LayerKind::FileSystem(description), None, read_only), places)
             }
             Node::Swap(swap) => {
@@ -122,6 +123,7 @@ fn named(path: &Path, kind: LayerKind, size: Option<Bytes>, read_only: bool) -> 
         number: None,
         size,
         limits: None,
+        fabric: None,
         announced: Announced::default(),
         rotational: false,
         zoned: false,

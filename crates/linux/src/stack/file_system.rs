@@ -28,7 +28,18 @@ pub(super) fn describe(mount: &Mount, mounts: &[Mount]) -> FileSystem {
         writable: writable(mounts, mount).into_iter().map(|mount| mount.target.clone()).collect(),
         source: mount.source.clone(),
         options: format!("{},{}", mount.options, mount.super_options),
+        undiscarded: Vec::new(),
     }
+}
+
+/// The names of the devices directly below a bcachefs whose own setting is to get no discards.
+pub(super) fn undiscarded(mount: &Mount, below: &[Place]) -> Vec<String> {
+    let is_off = |device: &BlockDevice| matches!(device.number_in("bcachefs/discard"), Ok(0));
+    let devices = below.iter().filter_map(|(node, _)| match node {
+        Node::Device(device) if mount.fstype == "bcachefs" && is_off(device) => Some(device.name()),
+        _ => None,
+    });
+    devices.collect()
 }
 
 /// Whether the file system lies on block devices, be they unknown as those of ZFS are.

@@ -62,6 +62,8 @@ pub struct Layer {
     pub size: Option<Bytes>,
     /// The limits of its discards; none of a file system, and where sysfs doesn't say.
     pub limits: Option<Limits>,
+    /// The network over which an NVMe namespace is reached, such as `tcp`; none of a local drive, and of other kinds.
+    pub fabric: Option<String>,
     /// The hardware's own announcements about discards.
     pub announced: Announced,
     /// Whether it says that it is a rotating disk.
@@ -144,6 +146,8 @@ pub struct FileSystem {
     pub source: PathBuf,
     /// The mount's options and then the file system's, with commas between them.
     pub options: String,
+    /// The names of its devices to which a bcachefs sends no discards, by its own setting for each.
+    pub undiscarded: Vec<String>,
 }
 
 /// A software RAID.

@@ -207,6 +207,8 @@ pub struct FstrimService {
     pub commands: Vec<Vec<String>>,
     /// How it ended last, in the service manager's word: `success`, or `exit-code` and the like.
     pub result: String,
+    /// Whether it can't see the directories `/home`, `/root` and `/run/user`.
+    pub hides_homes: bool,
 }
 
 /// The state of `fstrim.timer`.

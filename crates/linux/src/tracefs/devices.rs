@@ -21,6 +21,8 @@ pub(super) struct Devices {
     /// The disks to record; empty for all.
     wanted: Vec<BlockDevice>,
     known: FastMap<KernelNumber, Option<Disk>>,
+    /// The numbers of hidden paths, which sysfs does not have, and of the disks above them.
+    paths: FastMap<KernelNumber, KernelNumber>,
 }
 
 /// A recorded disk.
@@ -76,12 +78,18 @@ impl KernelNumber {
 
 impl Devices {
     pub fn new(sysfs: &Path, wanted: &[BlockDevice]) -> Self {
-        Self { sysfs: sysfs.to_owned(), wanted: wanted.to_vec(), known: FastMap::default() }
+        Self {
+            sysfs: sysfs.to_owned(),
+            wanted: wanted.to_vec(),
+            known: FastMap::default(),
+            paths: FastMap::default(),
+        }
     }
 
     /// Returns the disk with this number, or the disk of the partition with this number; none if it is not
     /// recorded. A new disk is added to `header`.
     pub fn find(&mut self, number: KernelNumber, header: &mut TraceHeader) -> Option<Disk> {
+        let number = self.paths.get(&number).copied().unwrap_or(number);
         match self.known.get(&number) {
             Some(Some(disk)) if disk.gone => self.forget_replaced(),
             Some(known) => return *known,
@@ -195,6 +203,25 @@ impl Devices {
     /// The path of the device with this number.
     pub fn path_of(&self, number: DeviceNumber) -> Option<PathBuf> {
         Some(BlockDevice::numbered(&self.sysfs, number)?.path())
+    }
+
+    /// Records that `path` is the number of a path to the disk `disk`. A number that sysfs has is another disk's.
+    pub fn learn_path(&mut self, path: KernelNumber, disk: KernelNumber) {
+        let is_path = |sysfs: &Path| BlockDevice::numbered(sysfs, path.into()).is_none();
+        if self.paths.get(&path) != Some(&disk) && is_path(&self.sysfs) {
+            self.paths.insert(path, disk);
+        }
+    }
+
+    /// Returns the names and numbers of the recorded disks with several paths (NVMe's native multipath).
+    pub fn above_paths(&self) -> Vec<(String, KernelNumber)> {
+        let all = if self.wanted.is_empty() {
+            BlockDevice::disks(&self.sysfs).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        let disks = self.wanted.iter().chain(&all).filter(|disk| disk.has_paths());
+        disks.filter_map(|disk| Some((disk.name(), disk.number().ok()?.into()))).collect()
     }
 
     /// Forgets the numbers that may belong to another disk by now, so that the next event with such a number
@@ -346,6 +373,28 @@ mod tests {
             std::fs::remove_dir_all(machine.sysfs().join("devices").join(disk)).unwrap();
         }
         assert_eq!(filters(), (None, None));
+    }
+
+    #[test]
+    fn path_of_a_disk_stands_for_the_disk() {
+        let machine =
+            Captured::new().device("nvme-subsystem/nvme1n1", "259:2", &[]).device("nvme0n1", "259:0", &[]);
+        let above = machine.sysfs().join("devices/nvme-subsystem/nvme1n1");
+        for file in ["partition", "start"] {
+            std::fs::remove_file(above.join(file)).unwrap();
+        }
+        std::os::unix::fs::symlink(&above, machine.sysfs().join("block/nvme1n1")).unwrap();
+        let number = |minor: u32| KernelNumber(259 << 20 | minor);
+        let mut devices = Devices::new(&machine.sysfs(), &[]);
+        let mut header = TraceHeader::new("record");
+        assert_eq!(devices.above_paths(), [("nvme1n1".to_owned(), number(2))]);
+        assert_eq!(devices.find(number(1), &mut header), None, "nothing is known of it yet");
+        devices.learn_path(number(1), number(2));
+        devices.learn_path(number(0), number(2));
+        let disk = devices.find(number(2), &mut header);
+        assert!(disk.is_some());
+        assert_eq!(devices.find(number(1), &mut header), disk);
+        assert_ne!(devices.find(number(0), &mut header), disk, "a disk of its own");
     }
 
     #[test]

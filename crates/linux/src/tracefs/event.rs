@@ -16,6 +16,8 @@ pub(super) enum Event {
     Chunk(FsEvent),
     /// A journal reached a step of a transaction's commit.
     Commit(CommitEvent),
+    /// A bio of the disk `of` went to the path `path`.
+    Path { path: KernelNumber, of: KernelNumber },
 }
 
 /// A step in the commit of a transaction of a journal.
@@ -91,6 +93,7 @@ pub(super) enum Reader {
     Fs(FsReader),
     Chunk(FsReader),
     Commit { number: Field, step: CommitStep },
+    Path { path: Field, of: Field },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,6 +184,11 @@ impl Reader {
         Ok(Self::Commit { number: required(format, "dev")?, step })
     }
 
+    /// Returns a reader of the event that reports the path of a bio.
+    pub fn path(format: &Format) -> Result<Self, MissingField> {
+        Ok(Self::Path { path: required(format, "dev")?, of: required(format, "old_dev")? })
+    }
+
     /// Decodes `event`; returns none if it is not to be recorded.
     pub fn read(&self, event: &[u8]) -> Option<Event> {
         match self {
@@ -190,6 +198,10 @@ impl Reader {
             Self::Commit { number, step } => {
                 let number = KernelNumber(number.number(event) as u32);
                 Some(Event::Commit(CommitEvent { number, step: *step }))
+            }
+            Self::Path { path, of } => {
+                let number = |field: &Field| KernelNumber(field.number(event) as u32);
+                Some(Event::Path { path: number(path), of: number(of) })
             }
         }
     }

@@ -114,7 +114,7 @@ impl FreeTracker {
         let id = match event {
             Event::Fs(event) => event.id,
             Event::Commit(commit) => FsId::Device(commit.number),
-            Event::Block(_) | Event::Chunk(_) => return,
+            Event::Block(_) | Event::Chunk(_) | Event::Path { .. } => return,
         };
         let Some(Followed { number, layout, .. }) = self.followed.get(&id) else {
             if !self.incomplete.contains(&id) {
@@ -131,7 +131,7 @@ impl FreeTracker {
                 EventKind::Allocate => Change::Allocate(extent),
                 _ => Change::Free(extent),
             }),
-            Event::Block(_) | Event::Chunk(_) => None,
+            Event::Block(_) | Event::Chunk(_) | Event::Path { .. } => None,
         };
         self.entries.extend(change.map(|change| Entry { at, number: *number, change }));
     }

@@ -30,6 +30,8 @@ pub(super) struct Interpreter {
     file_systems: FileSystems,
     /// When the recording started.
     began: Nanos,
+    /// Ends of bios on paths that are not known yet.
+    strays: Vec<(Nanos, BlockEvent)>,
     /// Events of file systems that were read, and are to be put in order before any is placed.
     unplaced: Vec<(Nanos, Event)>,
     /// Events that older events, not read yet, may still precede.
@@ -74,6 +76,11 @@ impl Interpreter {
         if sources.is_empty() && !sources.gaps.is_empty() {
             return Err(TracefsError::NoEvents { missing: sources.gaps.join("; ") });
         }
+        // Of requests that were joined on a path, the driver reports the end of the first alone (Linux 6.12,
+        // nvme_trace_bio_complete), and of those that complete in a batch none.
+        for (name, _) in devices.above_paths() {
+            gap(header, format!("the latencies of some requests to {name}, which has several paths"));
+        }
         Ok(Self {
             kinds: options.kinds.clone(),
             procfs: options.procfs.clone(),
@@ -81,6 +88,7 @@ impl Interpreter {
             devices,
             file_systems: FileSystems::new(&options.procfs),
             began: clock(),
+            strays: Vec::new(),
             unplaced: Vec::new(),
             entries: Vec::new(),
             ranges: Ranges::default(),
@@ -95,28 +103,41 @@ impl Interpreter {
         let at = at.saturating_sub(self.began);
         match self.sources.reader(event).and_then(|reader| reader.read(event)) {
             Some(Event::Block(event)) => {
-                if let Some(disk) = self.devices.find(event.number, header)
-                    && self.kinds.contains(&event.kind)
-                    && let Some(action) = Action::of(&event, disk, at)
-                {
-                    self.entries.push(Entry { at, action });
+                let may_be_stray =
+                    event.bio && self.sources.follow_paths() && matches!(event.step, Step::Complete(_));
+                if !self.take_block(at, &event, header) && may_be_stray {
+                    self.strays.push((at, event));
                 }
             }
+            Some(Event::Path { path, of }) => self.devices.learn_path(path, of),
             Some(event @ (Event::Fs(_) | Event::Chunk(_))) => self.unplaced.push((at, event)),
             Some(Event::Commit(_)) | None => {}
         }
     }
 
+    /// Takes a step of a request or bio; returns false if its disk is not known.
+    fn take_block(&mut self, at: Nanos, event: &BlockEvent, header: &mut TraceHeader) -> bool {
+        let Some(disk) = self.devices.find(event.number, header) else { return false };
+        if let Some(action) = Action::of(event, disk, at).filter(|_| self.kinds.contains(&event.kind)) {
+            self.entries.push(Entry { at, action });
+        }
+        true
+    }
+
     /// Finds out where the extents of file systems lie that were taken since the last time, in the order of their times:
     /// one processor may have used addresses of a new chunk that another one made.
     pub fn place(&mut self, instance: &Instance, header: &mut TraceHeader) {
+        // Another processor may have been read later, which named the path.
+        for (at, event) in std::mem::take(&mut self.strays) {
+            self.take_block(at, &event, header);
+        }
         let mut unplaced = std::mem::take(&mut self.unplaced);
         unplaced.sort_by_key(|(at, _)| *at);
         for (at, event) in unplaced.drain(..) {
             match event {
                 Event::Fs(event) => self.take_fs(at, &event, instance, header),
                 Event::Chunk(event) => self.file_systems.forget_chunks(&event),
-                Event::Block(_) | Event::Commit(_) => {}
+                Event::Block(_) | Event::Commit(_) | Event::Path { .. } => {}
             }
         }
         self.unplaced = unplaced;
@@ -280,7 +301,7 @@ impl Action {
         let is_discard = event.kind == EventKind::Discard;
         if event.bio != disk.takes_bios {
             return match event.step {
-                Step::Issue(process) if is_discard => {
+                Step::Issue(process) if is_discard && event.bio => {
                     Some(Self::QueueRange(disk.index, Range { pid: event.pid, process, extent }))
                 }
                 Step::Split if is_discard => Some(Self::SplitRange(disk.index, extent)),

@@ -7,10 +7,13 @@ use super::error::TracefsError;
 use super::event::{CommitStep, FsNames, MissingField, Reader};
 use super::format::Format;
 use super::instance::Instance;
+use crate::block::DeviceNumber;
 use crate::file_system_kind::FileSystemKind;
 
 const REQUESTS: [&str; 3] = ["block_rq_issue", "block_rq_complete", "block_rq_requeue"];
 const BIOS: [&str; 3] = ["block_bio_queue", "block_bio_complete", "block_split"];
+/// Reports the path that a bio takes below a disk with several.
+const PATHS: &str = "block/block_bio_remap";
 
 /// An event that reports a file system's allocations or frees.
 struct FsSource {
@@ -103,9 +106,9 @@ pub(super) struct Sources {
     readers: Vec<(u16, Reader)>,
     /// Missing events, one sentence each.
     pub gaps: Vec<String>,
-    /// The filters that pass bios for disks whose drivers take bios, and bios of discards for the others; none if there has
-    /// been no such disk.
-    filters: [Option<String>; 2],
+    /// The filters that pass bios for disks whose drivers take bios, bios of discards for the others, and the paths of bios;
+    /// none if there has been no such disk.
+    filters: [Option<String>; 3],
     /// The file system events that were enabled.
     file_systems: Vec<&'static str>,
 }
@@ -196,15 +199,27 @@ impl Sources {
             _ => None,
         };
         // Once enabled, they stay: a disk that is gone may come back.
-        let [bios_before, discards_before] = self.filters.clone();
+        let [bios_before, discards_before, _] = self.filters.clone();
         let bios = join(devices.bios_filter()?, &condition).or(bios_before);
         let discards = discards.or(discards_before);
-        let filters = [bios.clone(), discards.clone()];
+        let paths = join(path_filter(&devices.above_paths()), &condition).or(self.filters[2].clone());
+        let filters = [bios.clone(), discards.clone(), paths.clone()];
         if filters != self.filters {
-            for (event, filter) in BIOS.into_iter().zip([either(&bios, &discards), bios, discards]) {
+            // A bio completes with the number of its path.
+            let ends =
+                bios.filter(|filter| !filter.is_empty()).map(|filter| match (&paths, condition.as_str()) {
+                    (None, _) => filter,
+                    (Some(_), "") => format!("{filter} || {}", any_path()),
+                    (Some(_), letters) => format!("{filter} || ({letters}) && ({})", any_path()),
+                });
+            let ends = ends.or(filters[0].clone());
+            for (event, filter) in BIOS.into_iter().zip([either(&filters[0], &discards), ends, discards]) {
                 if let Some(filter) = filter {
                     self.block(instance, event, &filter)?;
                 }
+            }
+            if let Some(filter) = paths {
+                self.path(instance, &filter)?;
             }
             self.filters = filters;
         }
@@ -215,6 +230,11 @@ impl Sources {
     pub fn reader(&self, event: &[u8]) -> Option<&Reader> {
         let id = u16::from_ne_bytes(*event.first_chunk()?);
         self.readers.iter().find(|(known, _)| *known == id).map(|(_, reader)| reader)
+    }
+
+    /// Returns true if the paths of bios are reported.
+    pub fn follow_paths(&self) -> bool {
+        self.filters[2].is_some()
     }
 
     /// Returns true if no event is enabled.
@@ -231,6 +251,20 @@ impl Sources {
         match Reader::block(name, &format) {
             Ok(reader) => self.add(instance, &event, filter, &format, reader),
             Err(missing) => self.lacks(&event, missing),
+        }
+    }
+
+    /// Enables the event that reports the paths of bios.
+    fn path(&mut self, instance: &Instance, filter: &str) -> Result<(), TracefsError> {
+        let Some(format) = instance.format(PATHS)? else {
+            self.gap(
+                "requests to disks with several paths: this kernel has no event block_bio_remap".to_owned(),
+            );
+            return Ok(());
+        };
+        match Reader::path(&format) {
+            Ok(reader) => self.add(instance, PATHS, filter, &format, reader),
+            Err(missing) => self.lacks(PATHS, missing),
         }
     }
 
@@ -310,6 +344,18 @@ impl Sources {
     }
 }
 
+/// Returns the condition that passes the events of bios that leave these disks for a path; none without disks.
+fn path_filter(disks: &[(String, KernelNumber)]) -> Option<String> {
+    let conditions: Vec<_> = disks.iter().map(|(_, number)| format!("old_dev == {}", number.0)).collect();
+    (!conditions.is_empty()).then(|| conditions.join(" || "))
+}
+
+/// The condition that passes all numbers that paths have: those of the major number 259, which others have too.
+fn any_path() -> String {
+    let [first, end] = [259, 260].map(|major| KernelNumber::from(DeviceNumber { major, minor: 0 }).0);
+    format!("dev >= {first} && dev < {end}")
+}
+
 /// Joins two conditions with "or"; none passes nothing.
 fn either(one: &Option<String>, other: &Option<String>) -> Option<String> {
     match (one, other) {
@@ -349,6 +395,7 @@ mod tests {
         for FsSource { event, kind, names, .. } in FILE_SYSTEMS.iter().chain([&UNPINNED]) {
             assert!(Reader::fs(*kind, names, &format(event)).is_ok(), "{event}");
         }
+        assert_eq!(any_path(), "dev >= 271581184 && dev < 272629760");
         assert!(Reader::chunk(&CHUNKS.names, &format(CHUNKS.event)).is_ok());
         for (event, step) in COMMITS {
             assert!(Reader::commit(step, &format(event)).is_ok(), "{event}");

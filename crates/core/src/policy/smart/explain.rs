@@ -97,9 +97,9 @@ impl SmartPolicy {
         let is_overdue = |since: Duration| before.is_some_and(|before| since <= before);
         let overdue = self.pending.iter().filter(|(_, since)| is_overdue(*since)).count() as u64;
         let time = |least: Bytes| -> Duration {
-            self.pending.longest(least).map(|extent| self.worth.time(extent.len())).sum()
+            self.from(Some(least)).map(|extent| self.worth.time(extent.len())).sum()
         };
-        let bytes = |least: Bytes| self.pending.longest(least).map(|extent| extent.len()).sum();
+        let bytes = |least: Bytes| self.from(Some(least)).map(|extent| extent.len()).sum();
         // The load is not read while nothing is pending.
         let idle_since = self.idle_since.filter(|_| !self.pending.is_empty());
         let idle = idle_since.map(|since| at.saturating_sub(since));
@@ -134,8 +134,7 @@ impl SmartPolicy {
 
     fn why(&self, has_overdue: bool) -> Why {
         let (goals, is_idle) = (self.pacer.goals(), self.pacer.is_idle());
-        let has_from =
-            |least: Option<Bytes>| least.is_some_and(|it| self.pending.longest(it).next().is_some());
+        let has_from = |least: Option<Bytes>| self.from(least).next().is_some();
         if self.under_way.is_some() {
             Why::Trimming
         } else if self.pending.is_empty() {

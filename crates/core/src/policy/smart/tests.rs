@@ -40,7 +40,10 @@ fn look(policy: &mut SmartPolicy, at: Duration, completed: u64) -> Vec<TrimReque
 }
 
 fn done(policy: &mut SmartPolicy, at: Duration, took: Duration) {
-    policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), sent: None }));
+    policy.on_event(
+        at,
+        &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), partial: ExtentSet::new(), sent: None }),
+    );
 }
 
 fn within(extents: &[Extent]) -> Vec<TrimRequest> {
@@ -317,11 +320,17 @@ fn only_completed_discards_are_learned_from() {
     let before = policy.worth.learned();
     // The first half was cut off, or failed: nothing is known of its discards.
     let refused = ExtentSet::from_iter([extent(256, Bytes(256 << 20))]);
-    policy.on_event(SECOND * 2, &Event::Trimmed(Trimmed { took: SECOND, refused, sent: None }));
+    policy.on_event(
+        SECOND * 2,
+        &Event::Trimmed(Trimmed { took: SECOND, refused, partial: ExtentSet::new(), sent: None }),
+    );
     assert_eq!(policy.worth.learned(), before);
     look(&mut policy, SECOND * 3, 0);
     let sent = Some(Sent { discards: 1, bytes: Bytes(256 << 20) });
-    policy.on_event(SECOND * 4, &Event::Trimmed(Trimmed { took: SECOND, refused: ExtentSet::new(), sent }));
+    policy.on_event(
+        SECOND * 4,
+        &Event::Trimmed(Trimmed { took: SECOND, refused: ExtentSet::new(), partial: ExtentSet::new(), sent }),
+    );
     let after = policy.worth.learned();
     assert!(after.command > before.command && after.trims == 1, "{after:?}");
 }
@@ -368,7 +377,10 @@ fn refused_extents_keep_their_age() {
     let requests = look(&mut policy, SECOND * 9, 0);
     let [TrimRequest { scope: TrimScope::Within(refused), .. }] = requests.as_slice() else { panic!() };
     let refused = refused.clone();
-    policy.on_event(SECOND * 9, &Event::Trimmed(Trimmed { took: Duration::ZERO, refused, sent: None }));
+    policy.on_event(
+        SECOND * 9,
+        &Event::Trimmed(Trimmed { took: Duration::ZERO, refused, partial: ExtentSet::new(), sent: None }),
+    );
     assert_eq!(policy.pending().iter().collect::<Vec<_>>(), [(extent(0, Bytes::GIB), SECOND)]);
 }
 
@@ -433,7 +445,7 @@ proptest! {
                     let Some(extents) = under_way.take() else { continue };
                     let refused = if fails { extents } else { ExtentSet::new() };
                     refused.iter().for_each(|extent| pending.insert(extent));
-                    policy.on_event(at, &Event::Trimmed(Trimmed { took: SECOND / 100, refused, sent: None }));
+                    policy.on_event(at, &Event::Trimmed(Trimmed { took: SECOND / 100, refused, partial: ExtentSet::new(), sent: None }));
                 }
             }
             let held: ExtentSet = policy.pending().iter().map(|(extent, _)| extent).collect();

@@ -320,6 +320,7 @@ impl ManagedFileSystem {
             mount: self.found.mount.target.display().to_string(),
             goals,
             gain: self.storage.gain(),
+            units: self.storage.units(&self.context.machine.sysfs()),
             size: self.devices().iter().map(|device| device.size().unwrap_or_default()).sum(),
             profile,
             learned: self.learned(),

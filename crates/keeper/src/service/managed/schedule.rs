@@ -282,7 +282,7 @@ impl ManagedFileSystem {
     /// Remembers that a full trim has ended, if one was under way and nothing of it is left.
     fn end_full_trim(&mut self, now: Duration) {
         if let Work::On { driver, full_trim: Some(full_trim) } = &mut self.work
-            && driver.pending().is_empty()
+            && driver.policy().is_settled()
             && full_trim.end(now, SystemTime::now())
         {
             self.identify();

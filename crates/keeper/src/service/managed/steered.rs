@@ -92,7 +92,11 @@ impl ManagedFileSystem {
         off: Option<&Exclusion>,
     ) -> Result<Option<Steered>, OffReason> {
         let is_wanted = match off {
-            None => policy == ServicePolicy::Smart && self.found.discards_by_itself(),
+            None => {
+                policy == ServicePolicy::Smart
+                    && self.found.discards_by_itself()
+                    && !self.storage.drops_parts()
+            }
             Some(off) => matches!(off, Exclusion::ByItself(_)),
         };
         if !is_wanted {

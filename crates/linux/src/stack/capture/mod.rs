@@ -141,7 +141,7 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
         let mut words =
             |command: &[String]| -> Vec<String> { command.iter().map(|word| scrub.text(word)).collect() };
         let commands: Vec<_> = service.commands.iter().map(|command| words(command)).collect();
-        let service = FstrimService { commands, result: service.result.clone() };
+        let service = FstrimService { commands, ..service.clone() };
         tree.file("trimtab/fstrim-service", service.lines());
     }
     if let Some(served) = &setup.served {

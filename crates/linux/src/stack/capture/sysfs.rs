@@ -11,7 +11,7 @@ use crate::stack::in_use::subsystem;
 use crate::stack::{Layer, Machine};
 
 /// The files that are copied of a device's directory.
-const OF_DEVICE: [&str; 19] = [
+const OF_DEVICE: [&str; 20] = [
     "dev",
     "size",
     "ro",
@@ -31,6 +31,7 @@ const OF_DEVICE: [&str; 19] = [
     "md/chunk_size",
     "loop/offset",
     "bcache/state",
+    "bcachefs/discard",
 ];
 /// The files that are copied of the directory of the hardware behind it, or of a parent directory.
 const OF_HARDWARE: [&str; 6] =
@@ -114,6 +115,12 @@ impl Copy<'_> {
         for name in NAMES {
             if let Ok(text) = fs::read_to_string(device.join(name)) {
                 self.tree.file(hardware.join(name), self.scrub.text(text.trim()) + "\n");
+            }
+        }
+        // A namespace with several paths has the directory of its subsystem, with the controllers in it.
+        for controller in [directory.clone()].into_iter().chain(list(&directory)) {
+            if let (true, Some(place)) = (controller.join("transport").is_file(), self.place(&controller)) {
+                self.file(place.join("transport"), &controller.join("transport"));
             }
         }
         for page in PAGES {

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{FstrimService, Reader, systemctl};
 
-const PROPERTIES: &str = "LoadState,ExecStart,Result";
+const PROPERTIES: &str = "LoadState,ExecStart,Result,ProtectHome";
 /// The file of a captured machine with the service manager's answer.
 const CAPTURED: &str = "/trimtab/fstrim-service";
 
@@ -25,6 +25,7 @@ fn parse(text: &str) -> Option<FstrimService> {
     Some(FstrimService {
         commands: values("ExecStart").filter_map(words).collect(),
         result: values("Result").next().unwrap_or("success").to_owned(),
+        hides_homes: values("ProtectHome").any(|word| matches!(word, "yes" | "tmpfs")),
     })
 }
 
@@ -40,7 +41,8 @@ impl FstrimService {
     pub(in crate::stack) fn lines(&self) -> String {
         let command = |words: &Vec<String>| format!("ExecStart={{ argv[]={} ; }}\n", words.join(" "));
         let commands: String = self.commands.iter().map(command).collect();
-        format!("LoadState=loaded\n{commands}Result={}\n", self.result)
+        let homes = if self.hides_homes { "yes" } else { "read-only" };
+        format!("LoadState=loaded\n{commands}Result={}\nProtectHome={homes}\n", self.result)
     }
 }
 
@@ -61,7 +63,11 @@ mod tests {
             (words, service.result.as_str()),
             (vec![first.to_owned(), "/sbin/fstrim /srv".to_owned()], "exit-code")
         );
+        assert!(!service.hides_homes, "older captures don't say");
         assert_eq!(parse(&service.lines()), Some(service));
+        let hidden = parse("LoadState=loaded\nProtectHome=yes\n").unwrap();
+        assert!(hidden.hides_homes);
+        assert_eq!(parse(&hidden.lines()), Some(hidden));
         assert_eq!(parse("LoadState=not-found\nResult=success\n"), None);
     }
 }

@@ -127,7 +127,10 @@ fn learned_beside_writes(factor: f64) -> f64 {
         policy.under_way = Some(UnderWay { bytes: Bytes(8 << 20), extents: 1, since: None });
         let sent = Some(Sent { discards: 1, bytes: Bytes(8 << 20) });
         let took = own + latency.mul_f64([0.1, 0.9, 0.5, 0.3][second as usize % 4]);
-        policy.on_event(at, &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), sent }));
+        policy.on_event(
+            at,
+            &Event::Trimmed(Trimmed { took, refused: ExtentSet::new(), partial: ExtentSet::new(), sent }),
+        );
     }
     policy.worth.shortest().as_secs_f64() / before.as_secs_f64()
 }
