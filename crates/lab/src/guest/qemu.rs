@@ -54,11 +54,12 @@ const MACHINE: [&str; 24] = [
 /// - no randomised addresses, and no entropy from the host;
 /// - the clock's rate is given and trusted: nothing calibrates it, and no watchdog wakes an idle guest;
 /// - the timer is the HPET: calibrating the other one (the local APIC's) takes seconds here;
+/// - no figures of pressure (PSI), which wake an idle guest every two seconds, and then its statistics of memory;
 /// - no workarounds for faults of processors that this one doesn't have;
 /// - a panic ends the guest, also when memory is used up.
 const PARAMETERS: &str = "console=ttyS0 quiet panic=-1 oops=panic norandmaps nokaslr random.trust_cpu=off \
     random.trust_bootloader=off tsc=reliable tsc_early_khz=1000000 nolapic_timer nowatchdog mitigations=off \
-    audit=0 noautogroup rdinit=/init";
+    audit=0 noautogroup psi=0 rdinit=/init";
 
 /// Memory that a kernel needs before it runs anything, besides twice the initramfs.
 const KERNEL_MEMORY: Bytes = Bytes(160 << 20);
