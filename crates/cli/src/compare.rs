@@ -305,6 +305,9 @@ fn timing(args: &Args) -> Result<Timing> {
         (ClockName::Real, _) if args.engine == EngineName::Uml => {
             bail!("--engine is for virtual time; leave out --clock real")
         }
+        (ClockName::Real, _) if args.processor.is_some() => {
+            bail!("--processor is for virtual time with --engine uml; leave out --clock real")
+        }
         (ClockName::Real, Some(_)) if args.on.is_some() => {
             bail!("--speed is for emulated drives; leave out --on")
         }

@@ -1,6 +1,6 @@
 //! The free extents of a file system in trim addresses.
 
-mod windows;
+pub mod windows;
 
 use std::fs::File;
 use std::io;
@@ -13,8 +13,6 @@ use trimtab_linux::block::{BlockDevice, DeviceNumber};
 use trimtab_linux::ext4::{self, Groups};
 use trimtab_linux::mount::open_of;
 use trimtab_linux::{btrfs, environment, ioctl};
-
-pub use windows::Windows;
 
 /// The share of the free bytes that the default minimum covers, as in xfs_scrub.
 const COVERED: f64 = 0.99;
@@ -113,7 +111,7 @@ impl FreeSpace {
         let device = opener.devices.first().ok_or(FreeSpaceError::Unsupported)?;
         let size = device.size().map_err(io::Error::other)?;
         let number = device.number().map_err(io::Error::other)?;
-        let span = windows::length(size, SPAN);
+        let span = windows::length(size, SPAN).0;
         let mut free = ExtentSet::new();
         let mut start = Bytes::ZERO;
         while start < size {

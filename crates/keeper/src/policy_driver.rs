@@ -309,7 +309,7 @@ impl<T: Trimmer> PolicyDriver<T> {
                 }
             }
         }
-        let free = if partial.is_empty() { None } else { self.trimmer.free_within(&around) };
+        let free = if partial.is_empty() { None } else { self.trimmer.free_within(&around, false) };
         for free in free.iter().flat_map(ExtentSet::iter) {
             partial.remove(units.inside(free));
         }
@@ -373,7 +373,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     /// are more than `matters`, the map is due again.
     fn read_map(&mut self, now: Duration, matters: Bytes) {
         let all: ExtentSet = self.pending().iter().map(|(extent, _)| extent).collect();
-        let Some(free) = self.trimmer.free_within(&all) else {
+        let Some(free) = self.trimmer.free_within(&all, true) else {
             self.written = Bytes::ZERO;
             return;
         };

@@ -13,7 +13,8 @@ use trimtab_linux::btrfs::{self, Chunk, chunks};
 use trimtab_linux::forked::{Ender, has_closed};
 use trimtab_linux::trim::{Done, TrimError, TrimProcess};
 
-use crate::free_space::{Division, FreeSpace, Opener, Windows};
+use crate::free_space::windows::{self, Windows};
+use crate::free_space::{Division, FreeSpace, Opener};
 use chunk_limits::{DiscardCost, LONGEST_CALL, NotNow};
 use pieces::{Cuts, Cutter, Piece, PieceLength};
 
@@ -69,8 +70,9 @@ pub trait Trimmer {
     /// The file system freed `extent`.
     fn freed(&mut self, _extent: Extent) {}
 
-    /// Returns the parts of `extents` that are still free; none if the file system doesn't tell.
-    fn free_within(&mut self, _extents: &ExtentSet) -> Option<ExtentSet> {
+    /// Returns the parts of `extents` that are free by a map that may be a minute old, or if `anew` is set, by one that is read
+    /// now; none if the file system doesn't tell.
+    fn free_within(&mut self, _extents: &ExtentSet, _anew: bool) -> Option<ExtentSet> {
         None
     }
 }
@@ -192,13 +194,18 @@ impl MountedTrimmer {
         let device = self.devices.first()?;
         let (number, size) = (device.number().ok()?, device.size().ok()?);
         let read = |span| FreeSpace::on_device(self.opener(), number, span);
-        self.windows.within(ranges, size, anew, read).ok()
+        let length = if self.kind().ok()? == EXT4 {
+            windows::length(size, windows::SHORTEST)
+        } else {
+            windows::SHORTEST
+        };
+        self.windows.within(ranges, size, length, anew, read).ok()
     }
 
-    /// Reads which parts of `extents` are free.
-    fn read_free(&self, extents: &ExtentSet) -> Option<ExtentSet> {
+    /// Returns which parts of `extents` are free.
+    fn read_free(&self, extents: &ExtentSet, anew: bool) -> Option<ExtentSet> {
         let ([_], EXT4 | XFS) = (self.devices.as_slice(), self.kind().ok()?) else { return None };
-        Some(self.free_of(extents, true)?.intersect(extents))
+        Some(self.free_of(extents, anew)?.intersect(extents))
     }
 
     /// Opens what a series of trims needs.
@@ -437,8 +444,8 @@ impl Trimmer for MountedTrimmer {
         self.windows.freed(extent);
     }
 
-    fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
-        self.read_free(extents)
+    fn free_within(&mut self, extents: &ExtentSet, anew: bool) -> Option<ExtentSet> {
+        self.read_free(extents, anew)
     }
 }
 

@@ -150,7 +150,11 @@ pub(crate) fn adapter(layer: &Layer, driver: &str, makes_volumes: bool) -> Findi
     Finding {
         // A controller guesses whether its volume rotates.
         severity: if layer.rotational { Severity::Note } else { Severity::Critical },
-        fix: Some(fix.to_owned()),
+        fix: Some(if layer.rotational {
+            format!("{fix}; nothing, if it is a hard disk")
+        } else {
+            fix.to_owned()
+        }),
         cost: Some("All data has to be moved.".to_owned()),
         ..layer_finding(
             "adapter-no-discards",

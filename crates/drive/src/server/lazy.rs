@@ -125,12 +125,14 @@ impl LazyStore {
     /// Returns the space that it really takes, once all punched extents are given back.
     pub(crate) fn held(&self) -> Bytes {
         let mut punched = self.shared.lock();
-        punched.awaited = true;
-        self.shared.changed.notify_all();
         while !punched.is_empty() {
+            // Another one that waited may have taken it back.
+            punched.awaited = true;
+            self.shared.changed.notify_all();
             punched = self.shared.wait(punched);
         }
         punched.awaited = false;
+        self.shared.changed.notify_all();
         self.shared.store.held()
     }
 }

@@ -12,15 +12,15 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 
 use super::{FreeSpace, FreeSpaceError};
 
-/// The shortest window.
-const SHORTEST: Bytes = Bytes(1 << 30);
+/// The shortest window, and the only one where a call takes time by its range alone, as on XFS.
+pub const SHORTEST: Bytes = Bytes(1 << 30);
 /// The longest: the file system can't be unmounted during a call.
 const LONGEST: Bytes = Bytes(128 << 30);
 /// The windows of a device, but for small and very large ones.
 const COUNT: u64 = 32;
 /// A window is read again after so many times as long as that took, so that reading is a small part of all time.
 const AGE: u32 = 500;
-/// The most free extents that are kept, of all windows but the last one that was read.
+/// The most free extents that are kept.
 const KEPT: usize = 1 << 16;
 /// The longest that a window is used. What files took since is still in it.
 const OLDEST: Duration = Duration::from_secs(60);
@@ -59,14 +59,14 @@ impl Window {
     }
 }
 
-/// Returns the length of the windows of a device of `size`, which is `shortest` or longer.
-pub(super) fn length(size: Bytes, shortest: Bytes) -> u64 {
-    (size.0 / COUNT).min(LONGEST.0).max(shortest.0)
+/// Returns the length of the windows of an ext4 on a device of `size`, which is `shortest` or longer.
+pub fn length(size: Bytes, shortest: Bytes) -> Bytes {
+    Bytes(size.0 / COUNT).min(LONGEST).max(shortest)
 }
 
 impl Windows {
     /// Returns the free extents within `ranges` of a device of `size`, from windows that `read` reads if they are not known or
-    /// too old, or in any case if `anew` is set.
+    /// too old, or in any case if `anew` is set. `length` is the length of windows.
     ///
     /// # Errors
     /// Those of `read`.
@@ -74,43 +74,47 @@ impl Windows {
         &self,
         ranges: &ExtentSet,
         size: Bytes,
+        length: Bytes,
         anew: bool,
         mut read: impl FnMut(Extent) -> Result<FreeSpace, FreeSpaceError>,
     ) -> Result<ExtentSet, FreeSpaceError> {
-        let length = length(size, SHORTEST);
+        let length = length.0;
         let mut found = ExtentSet::new();
-        let mut last = None;
         let device = Extent::new(Bytes::ZERO, size);
-        let ranges = ranges.iter().map(|range| range.intersect(device)).filter(|range| !range.is_empty());
-        for range in ranges {
-            for number in range.start.0 / length..range.end.0.div_ceil(length) {
+        // Ranges are in order, and a window is looked at once for all that are in it.
+        let mut next = 0;
+        for range in ranges.iter().map(|range| range.intersect(device)).filter(|range| !range.is_empty()) {
+            for number in (range.start.0 / length).max(next)..range.end.0.div_ceil(length) {
+                next = number + 1;
                 let start = Bytes(number * length);
                 let span = Extent::new(start, Bytes(start.0.saturating_add(length)).min(size));
-                // Ranges are in order, and a window is read once for all that are in it.
-                if last.replace(span) != Some(span) {
-                    self.refresh(span, anew, &mut read)?;
-                }
-                let windows = self.lock();
-                let free = windows.iter().find(|window| window.span == span);
-                free.into_iter()
-                    .flat_map(|window| window.free.inside(range))
-                    .for_each(|free| found.insert(free));
+                self.collect(span, ranges, anew, &mut read, &mut found)?;
             }
         }
         Ok(found)
     }
 
-    /// Reads the window `span` if it is not known, too old, or `anew` is set.
-    fn refresh(
+    /// Adds what is free in the window `span` and within `ranges` to `found`. The window is read if it is not known, too old, or
+    /// `anew` is set.
+    fn collect(
         &self,
         span: Extent,
+        ranges: &ExtentSet,
         anew: bool,
         read: &mut impl FnMut(Extent) -> Result<FreeSpace, FreeSpaceError>,
+        found: &mut ExtentSet,
     ) -> Result<(), FreeSpaceError> {
-        let is_known = |window: &Window| window.span == span && !anew && window.is_fresh();
-        if self.lock().iter().any(is_known) {
+        let mut add = |window: &Window| {
+            let asked = ranges.inside(span).flat_map(|range| window.free.inside(range).collect::<Vec<_>>());
+            asked.for_each(|free| found.insert(free));
+        };
+        let windows = self.lock();
+        let is_known = |window: &&Window| window.span == span && !anew && window.is_fresh();
+        if let Some(window) = windows.iter().find(is_known) {
+            add(window);
             return Ok(());
         }
+        drop(windows);
         // What is freed from here on may be missing in the answer.
         let since = Instant::now();
         let state = State::Reading { since };
@@ -126,13 +130,14 @@ impl Windows {
             place.map_or(Window { span, free: ExtentSet::new(), state }, |place| windows.swap_remove(place));
         answer?.extents().iter().for_each(|extent| window.free.insert(*extent));
         window.state = State::Read { at: Instant::now(), took: since.elapsed() };
+        add(&window);
         windows.insert(0, window);
         let mut kept = 0;
-        let others = windows.iter().skip(1).position(|window| {
+        let beyond = windows.iter().position(|window| {
             kept += window.free.count();
             kept > KEPT
         });
-        others.into_iter().for_each(|others| windows.truncate(1 + others));
+        beyond.into_iter().for_each(|beyond| windows.truncate(beyond));
         Ok(())
     }
 
@@ -180,7 +185,7 @@ mod tests {
                 Ok(FreeSpace::new(vec![gib(1, 3), gib(40, 41)], &Division::Unknown).within(span))
             };
             windows
-                .within(&ExtentSet::from_iter([range]), TIB, anew, read)
+                .within(&ExtentSet::from_iter([range]), TIB, length(TIB, SHORTEST), anew, read)
                 .unwrap()
                 .iter()
                 .collect::<Vec<_>>()
@@ -198,6 +203,25 @@ mod tests {
     }
 
     #[test]
+    fn window_with_very_many_extents_is_not_kept() {
+        let windows = Windows::default();
+        let extents = (0..=KEPT as u64).map(|number| Extent::at(Bytes(number * 8192), Bytes(4096)));
+        let all: ExtentSet = extents.collect();
+        let mut calls = 0;
+        for _ in 0..2 {
+            let read = |span| {
+                calls += 1;
+                thread::sleep(Duration::from_millis(5));
+                Ok(FreeSpace::new(all.iter().collect(), &Division::Unknown).within(span))
+            };
+            let range = ExtentSet::from_iter([Extent::new(Bytes(8000), Bytes(20_000))]);
+            let found = windows.within(&range, TIB, length(TIB, SHORTEST), false, read).unwrap();
+            assert_eq!(found, all.intersect(&range));
+        }
+        assert_eq!(calls, 2);
+    }
+
+    #[test]
     fn window_that_is_read_fast_is_soon_too_old() {
         let windows = Windows::default();
         let mut calls = 0;
@@ -206,7 +230,9 @@ mod tests {
                 calls += 1;
                 Ok(FreeSpace::default())
             };
-            windows.within(&ExtentSet::from_iter([gib(0, 1)]), TIB, false, read).unwrap();
+            windows
+                .within(&ExtentSet::from_iter([gib(0, 1)]), TIB, length(TIB, SHORTEST), false, read)
+                .unwrap();
             thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(calls, 3);
@@ -216,12 +242,16 @@ mod tests {
     fn failed_call_leaves_no_window() {
         let windows = Windows::default();
         let range = ExtentSet::from_iter([gib(0, 1)]);
-        assert!(windows.within(&range, TIB, false, |_| Err(FreeSpaceError::Unsupported)).is_err());
+        assert!(
+            windows
+                .within(&range, TIB, length(TIB, SHORTEST), false, |_| Err(FreeSpaceError::Unsupported))
+                .is_err()
+        );
         let slow = |_| {
             thread::sleep(Duration::from_millis(5));
             Ok(FreeSpace::new(vec![gib(0, 1)], &Division::Unknown))
         };
-        assert_eq!(windows.within(&range, TIB, false, slow).unwrap(), range);
+        assert_eq!(windows.within(&range, TIB, length(TIB, SHORTEST), false, slow).unwrap(), range);
     }
 
     #[test]
@@ -231,7 +261,9 @@ mod tests {
             windows.freed(gib(2, 3));
             Ok(FreeSpace::new(vec![gib(0, 1)], &Division::Unknown))
         };
-        let found = windows.within(&ExtentSet::from_iter([gib(0, 9)]), TIB, false, read).unwrap();
+        let found = windows
+            .within(&ExtentSet::from_iter([gib(0, 9)]), TIB, length(TIB, SHORTEST), false, read)
+            .unwrap();
         assert_eq!(found, ExtentSet::from_iter([gib(0, 1), gib(2, 3)]));
     }
 
@@ -244,7 +276,7 @@ mod tests {
             let free: ExtentSet = free.iter().map(|(start, length)| gib(*start, start + length)).collect();
             let asked: ExtentSet = asked.iter().map(|(start, length)| gib(*start, (start + length).min(1024))).collect();
             let read = |span: Extent| Ok(FreeSpace::new(free.inside(span).collect(), &Division::Unknown));
-            let found = Windows::default().within(&asked, TIB, false, read).unwrap();
+            let found = Windows::default().within(&asked, TIB, length(TIB, SHORTEST), false, read).unwrap();
             prop_assert_eq!(found, free.intersect(&asked));
         }
     }

@@ -128,11 +128,11 @@ impl Trimmer for GuardedTrimmer {
 
     /// Reads the map in a thread of its own; none if it takes too long, and while earlier trims or queries that
     /// timed out still run.
-    fn free_within(&mut self, extents: &ExtentSet) -> Option<ExtentSet> {
+    fn free_within(&mut self, extents: &ExtentSet, anew: bool) -> Option<ExtentSet> {
         if self.late.is_some() {
             return None;
         }
         let (mut trimmer, extents) = (self.trimmer.clone(), extents.clone());
-        self.free_space.run_anew(move || trimmer.free_within(&extents)).ok()?
+        self.free_space.run_anew(move || trimmer.free_within(&extents, anew)).ok()?
     }
 }

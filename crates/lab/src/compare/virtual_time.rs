@@ -271,7 +271,7 @@ impl<'a> VirtualLab<'a> {
         let drive = match site {
             Site::Emulated { size, .. } if size <= LARGEST_KEPT => size,
             Site::Emulated { size, filling, .. } => {
-                TABLES + pool(filling.map_or(size, |filling| filling.room))
+                TABLES + pool(size, filling.map_or(size, |filling| filling.room))
             }
             Site::Directory { .. } => Bytes::ZERO,
         };

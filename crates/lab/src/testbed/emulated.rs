@@ -27,15 +27,16 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The largest drive that has memory of its size. A larger one has a [`pool`].
 pub const LARGEST_KEPT: Bytes = Bytes(16 << 30);
-/// Memory for the file system's own data on a large drive: mkfs.xfs writes 530 MiB on 1 TB.
-const METADATA: Bytes = Bytes(1 << 30);
+/// The part of a large drive that is for the file system's own data, and the least of that: mkfs.xfs writes 530 MiB on 1 TB.
+const METADATA_PART: u64 = 1024;
+const LEAST_METADATA: Bytes = Bytes(1 << 30);
 /// A large file system has space for new data beside old, which the drive holds until it is discarded: how often it can hold
 /// the workload's room.
 const COPIES: u64 = 3;
 
-/// The memory for the data of a large drive, of which a workload uses `room`.
-pub fn pool(room: Bytes) -> Bytes {
-    METADATA + Bytes(room.0.saturating_mul(COPIES))
+/// The memory for the data of a large drive of `size`, of which a workload uses `room`.
+pub fn pool(size: Bytes, room: Bytes) -> Bytes {
+    Bytes(size.0 / METADATA_PART).max(LEAST_METADATA) + Bytes(room.0.saturating_mul(COPIES))
 }
 
 /// The drive and the file system of a run.
@@ -147,7 +148,7 @@ impl EmulatedTestbed {
             data: None,
             server: server.to_owned(),
             owned: true,
-            room: if size > LARGEST_KEPT { Room::Pool(pool(room.min(size))) } else { Room::Kept },
+            room: if size > LARGEST_KEPT { Room::Pool(pool(size, room.min(size))) } else { Room::Kept },
         })?;
         let drive = OwnDrive(Some(drive));
         let target = drive.mount_point();

@@ -8,6 +8,10 @@ use super::{BlockDevice, DeviceNumber};
 /// The kinds of character devices that take commands for a drive past its block device.
 const CHARACTERS: [&str; 4] = ["scsi_generic", "bsg", "nvme", "nvme-generic"];
 
+/// The transports of NVMe controllers over a network (`nvme_ctrl_ops.name` in drivers/nvme/host). Local ones are `pcie` and
+/// `apple-nvme`.
+const FABRICS: [&str; 4] = ["tcp", "rdma", "fc", "loop"];
+
 impl BlockDevice {
     /// The world-wide name of the drive, which is the same on every path to it; none where the drive reports
     /// none, or only zeros.
@@ -25,7 +29,7 @@ impl BlockDevice {
         let controllers = [vec![device.clone()], children(&device)].concat();
         let mut transports =
             controllers.iter().filter_map(|directory| fs::read_to_string(directory.join("transport")).ok());
-        transports.next().map(|text| text.trim().to_owned()).filter(|transport| transport != "pcie")
+        transports.next().map(|text| text.trim().to_owned()).filter(|name| FABRICS.contains(&name.as_str()))
     }
 
     /// The character devices that take commands for the drive: sg, bsg and those of NVMe. A partition has none

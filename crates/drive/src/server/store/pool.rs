@@ -132,21 +132,46 @@ impl Pool {
     /// Writes `data` from `at` on.
     ///
     /// # Errors
-    /// `ENOSPC` if the pool is full.
+    /// `ENOSPC` if the pool is full: nothing is written then.
     pub(super) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
-        let mut places = self.write_places();
-        let mut taken = Vec::with_capacity(data.len() / PAGE as usize + 2);
-        for part in parts(at, data.len()) {
-            let (place, is_new) = places.take(part.page, self.pages)?;
-            let start = u64::from(place) * PAGE;
-            if is_new && part.range.len() < PAGE as usize {
-                self.memory.write_all_at(&[0; PAGE as usize], start)?;
+        loop {
+            // Held until all is written: a place that is released meanwhile is not taken by another page.
+            let places = self.read_places();
+            let known = parts(at, data.len()).map(|part| {
+                let place = u64::from(places.get(part.page)?) * PAGE + part.within;
+                Some((Some(place), part.range))
+            });
+            if let Some(known) = known.collect::<Option<Vec<_>>>() {
+                return runs(known.into_iter()).into_iter().try_for_each(|(place, range)| {
+                    self.memory.write_all_at(&data[range], place.unwrap_or_default())
+                });
             }
-            taken.push((Some(start + part.within), part.range));
+            drop(places);
+            self.take(at, data.len())?;
         }
-        drop(places);
-        for (place, range) in runs(taken.into_iter()) {
-            self.memory.write_all_at(&data[range], place.unwrap_or_default())?;
+    }
+
+    /// Takes places for all pages from `at` on that have none.
+    fn take(&self, at: Bytes, length: usize) -> io::Result<()> {
+        let mut places = self.write_places();
+        let mut new: Vec<u64> = Vec::new();
+        for part in parts(at, length) {
+            let taken = places.take(part.page, self.pages).and_then(|(place, is_new)| {
+                if is_new {
+                    new.push(part.page);
+                }
+                // What the request does not cover has to read as zeros.
+                let is_partial = is_new && part.range.len() < PAGE as usize;
+                if is_partial {
+                    self.memory.write_all_at(&[0; PAGE as usize], u64::from(place) * PAGE)
+                } else {
+                    Ok(())
+                }
+            });
+            if let Err(error) = taken {
+                new.into_iter().for_each(|page| places.release(page));
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -265,6 +290,11 @@ mod tests {
             pool.write(Bytes(number << 30), &page).unwrap();
         }
         assert_eq!(pool.write(Bytes(9 << 30), &page).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        pool.punch(Extent::at(Bytes(7 << 30), Bytes(PAGE))).unwrap();
+        let two = [9; 2 * PAGE as usize];
+        assert!(pool.write(Bytes(9 << 30), &two).is_err());
+        assert_eq!(pool.held(), Bytes(7 * PAGE), "a request that does not fit takes nothing");
+        pool.write(Bytes(7 << 30), &page).unwrap();
         pool.write(Bytes(3 << 30), &page).unwrap();
         pool.punch(Extent::at(Bytes(3 << 30), Bytes::GIB)).unwrap();
         pool.write(Bytes(9 << 30), &page).unwrap();

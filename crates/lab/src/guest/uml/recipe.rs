@@ -2,13 +2,16 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use trimtab_core::error::chain;
 use trimtab_core::interrupt::Interrupt;
+use trimtab_linux::child::die_with_parent;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::source::Source;
@@ -26,6 +29,8 @@ const PATCH: &str = include_str!("../../../uml/trimtab.patch");
 /// The names of both while a kernel is built.
 const CONFIG_FILE: &str = "trimtab.config";
 const PATCH_FILE: &str = "trimtab.patch";
+/// How the names of directories begin in which kernels are built.
+const BUILDING: &str = "new-";
 /// The name of the kernel's file.
 const KERNEL: &str = "linux";
 /// Programs that a build needs, and the packages that they come in.
@@ -78,6 +83,8 @@ impl Recipe {
             self.build(&built, interrupt)?;
         }
         let kernel = built.join(KERNEL);
+        require_own(&built)?;
+        require_own(&kernel)?;
         let release = release(&kernel)?;
         Ok(Built { kernel, release })
     }
@@ -98,7 +105,9 @@ impl Recipe {
             programs::find_in(&self.path, program).ok_or(GuestError::NoBuilder { program, package })?;
         }
         fs::create_dir_all(&self.cache).map_err(at(&self.cache, "make"))?;
-        let room = TempDir::with_prefix_in("new-", &self.cache).map_err(at(&self.cache, "make a file in"))?;
+        self.remove_abandoned();
+        let room =
+            TempDir::with_prefix_in(BUILDING, &self.cache).map_err(at(&self.cache, "make a file in"))?;
         let tree = self.source.unpack(room.path(), interrupt)?;
         let write = |name: &str, text: &str| {
             let path = room.path().join(name);
@@ -108,7 +117,11 @@ impl Recipe {
         write(PATCH_FILE, PATCH)?;
         let run = |program: &'static str, arguments: &[&OsStr]| {
             let mut command = Command::new(program);
-            command.args(arguments).current_dir(&tree).env("LC_ALL", "C").env("PATH", &self.path);
+            // Variables such as MAKEFLAGS or KCFLAGS would make another kernel.
+            command.args(arguments).current_dir(&tree).env_clear().env("LC_ALL", "C").env("PATH", &self.path);
+            let kept = ["HOME", "TMPDIR"].into_iter().filter_map(|name| Some((name, env::var_os(name)?)));
+            command.envs(kept);
+            die_with_parent(&mut command);
             let failed = |said| GuestError::Build { release: self.source.version.clone(), program, said };
             program::run(command.stdin(Stdio::null()), Reason::First, interrupt).map_err(
                 |error| match error {
@@ -145,6 +158,37 @@ impl Recipe {
             renamed => renamed.map_err(at(built, "make")),
         }
     }
+}
+
+/// A build that was begun so long ago was killed.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+impl Recipe {
+    /// Removes what killed builds left.
+    fn remove_abandoned(&self) {
+        let entries = fs::read_dir(&self.cache).into_iter().flatten().flatten();
+        let is_new = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with(BUILDING);
+        for entry in entries.filter(is_new) {
+            let age =
+                entry.metadata().and_then(|found| found.modified()).ok().and_then(|at| at.elapsed().ok());
+            if age.is_some_and(|age| age > ABANDONED) {
+                // What cannot be removed harms nobody.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+/// Checks that nobody but the user who runs it, or root, can have written what is executed.
+fn require_own(path: &Path) -> Result<(), GuestError> {
+    let found = fs::symlink_metadata(path).map_err(at(path, "look at"))?;
+    let is_own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+    if !is_own || found.mode() & 0o022 != 0 {
+        let reason =
+            format!("{} belongs to another user, or others can write to it; remove it", path.display());
+        return Err(GuestError::NoUml { reason });
+    }
+    Ok(())
 }
 
 /// The release of a kernel, as it prints it.

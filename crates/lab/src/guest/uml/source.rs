@@ -132,7 +132,7 @@ impl Source {
         command.env("PATH", &self.path).args([
             "indextargets",
             "--format",
-            "$(LABEL) $(REPO_URI)",
+            "$(REPO_URI) $(LABEL)",
             "Created-By: Packages",
         ]);
         let failed = |said: &str| GuestError::Fetch {
@@ -143,7 +143,7 @@ impl Source {
         let output = command.env("LC_ALL", "C").stdin(Stdio::null()).output();
         let output = output.map_err(|error| failed(&error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        let mirror = said.lines().find_map(|line| line.strip_prefix("Debian "));
+        let mirror = said.lines().find_map(|line| line.strip_suffix(" Debian"));
         mirror.map(str::to_owned).ok_or_else(|| failed("no mirror of Debian is configured on this machine"))
     }
 }
