@@ -450,7 +450,12 @@ impl Policy for SmartPolicy {
                     self.pending_since = at;
                 }
                 self.pending.insert(*extent, at);
-                if self.wake.is_none_or(|wake| wake > at + LONGEST_LOOK) {
+                // While nothing holds a whole unit, only what was joined by this can.
+                let holds_unit = || {
+                    let units = self.units();
+                    self.pending.sharing(*extent).any(|joined| !units.inside(joined).is_empty())
+                };
+                if self.wake.is_none_or(|wake| wake > at + LONGEST_LOOK && holds_unit()) {
                     self.look_again(at, true);
                 }
             }

@@ -206,6 +206,8 @@ fn release(kernel: &Path) -> Result<String, GuestError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
     use std::thread;
 
     use super::*;
@@ -305,10 +307,21 @@ mod tests {
     }
 
     #[test]
+    fn kernel_that_others_can_write_is_not_run() {
+        let room = tempfile::tempdir().unwrap();
+        let recipe = recipe(room.path(), &[]);
+        let built = recipe.kernel(&Interrupt::never()).unwrap();
+        fs::set_permissions(&built.kernel, Permissions::from_mode(0o777)).unwrap();
+        let error = recipe.kernel(&Interrupt::never()).unwrap_err().to_string();
+        assert!(error.contains("others can write to it; remove it"), "{error}");
+    }
+
+    #[test]
     fn lists_of_our_own_are_fetched_where_the_machine_has_no_such_source() {
         let room = tempfile::tempdir().unwrap();
         let apt_get = r#"case $1 in
-            indextargets) echo "Debian-Security http://mirror/security"; echo "Debian http://mirror/debian/";;
+            indextargets) echo "http://mirror/backports Debian Backports"; echo "http://mirror/security Debian-Security"
+                echo "http://mirror/debian/ Debian";;
             update) grep -q "http://mirror/debian/ trixie-backports main" apt/sources.list && touch apt/lists/fetched;;
             download) [ -e apt/lists/fetched ] && [ "$APT_CONFIG" = "$PWD/apt/apt.conf" ] && [ "$3" = linux-source-7.3 ] &&
                 touch linux-source.deb;;
