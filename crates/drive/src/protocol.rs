@@ -77,6 +77,8 @@ pub struct DriveFigures {
     pub mapped: Bytes,
     /// The processor time that the drive's server has used.
     pub processor: Nanos,
+    /// Whether a write failed because there was no room for its data on this machine.
+    pub lacked_room: bool,
 }
 
 /// The latency of each kind of command, in model time.

@@ -115,6 +115,12 @@ pub enum LabError {
         /// The space that the workload shall have.
         room: Bytes,
     },
+    /// The workload wrote more to new addresses than the emulated drive has memory for.
+    #[error(
+        "the drive has no memory left for what was written to new addresses; give a larger --room, which gives it three times as \
+         much memory"
+    )]
+    DriveLacksRoom,
     /// The workload's room is larger than the drive.
     #[error("the workload's room of {room} is larger than the drive of {size}; choose a smaller --room")]
     RoomAboveDrive {

@@ -181,6 +181,13 @@ fn large_drive_is_full_before_the_workload_begins() {
     assert_eq!(finished.output.status.code(), Some(1));
     let said = finished.stderr();
     assert!(said.contains("95 % full") && said.contains("choose a smaller --full or --room"), "{said}");
+    // The drive has memory for 1 GiB and three times the room.
+    let options = ["--size", "24G", "--room", "64M", "--policy", "none", "--"];
+    let command = ["dd", "if=/dev/zero", "of={dir}/a", "bs=1M", "count=1500", "conv=fsync", "status=none"];
+    let finished = finish(compare(&real), &[&options[..], &command].concat());
+    assert_eq!(finished.output.status.code(), Some(1));
+    let said = finished.stderr();
+    assert!(said.contains("the drive has no memory left") && said.contains("a larger --room"), "{said}");
     let options = ["--size", "1G", "--full", "50", "--room", "200M", "--policy", "none"];
     let finished = finish(compare(&real), &options);
     assert!(finished.output.status.success(), "{}", finished.stderr());

@@ -243,6 +243,11 @@ impl Engine {
         self.store.identity()
     }
 
+    /// Returns whether a write failed because there was no room for its data.
+    pub(crate) fn lacked_room(&self) -> bool {
+        self.store.lacked_room()
+    }
+
     /// Returns the space that the data really takes.
     pub(crate) fn data_held(&self) -> Bytes {
         self.store.held()

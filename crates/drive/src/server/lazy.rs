@@ -44,6 +44,8 @@ struct Shared {
     keeps: bool,
     /// Whether anything is still to give back: most commands find nothing, and need no lock.
     any: AtomicBool,
+    /// Whether a write failed because there was no room.
+    lacked_room: AtomicBool,
 }
 
 /// Extents that are punched out and still hold old data.
@@ -77,6 +79,7 @@ impl LazyStore {
             changed: Condvar::new(),
             keeps,
             any: AtomicBool::new(false),
+            lacked_room: AtomicBool::new(false),
         });
         if room == Room::Kept && path.is_none() {
             shared.store.touch(size)?;
@@ -103,13 +106,21 @@ impl LazyStore {
 
     pub(crate) fn write(&self, at: Bytes, data: &[u8]) -> io::Result<()> {
         self.shared.keep(Extent::at(at, Bytes(data.len() as u64)));
-        match self.shared.store.write(at, data) {
-            Err(error) if self.shared.keeps && Errno::from_io_error(&error) == Some(Errno::NOSPC) => {
-                self.held();
-                self.shared.store.write(at, data)
-            }
-            outcome => outcome,
+        let is_short = |written: &io::Result<()>| matches!(written, Err(error) if Errno::from_io_error(error) == Some(Errno::NOSPC));
+        let mut written = self.shared.store.write(at, data);
+        if is_short(&written) && self.shared.keeps {
+            self.held();
+            written = self.shared.store.write(at, data);
         }
+        if is_short(&written) {
+            self.shared.lacked_room.store(true, Ordering::Relaxed);
+        }
+        written
+    }
+
+    /// Returns whether a write failed because there was no room.
+    pub(crate) fn lacked_room(&self) -> bool {
+        self.shared.lacked_room.load(Ordering::Relaxed)
     }
 
     /// Lets `extent` read as zeros from now on.
@@ -268,5 +279,8 @@ mod tests {
         store.read(Bytes::ZERO, &mut found).unwrap();
         assert_eq!(found, [0; 4096]);
         assert_eq!(store.held(), Bytes((1 << 19) + (1 << 18)));
+        assert!(!store.lacked_room());
+        assert!(store.write(Bytes(1 << 28), &[9; 1 << 19]).is_err());
+        assert!(store.lacked_room());
     }
 }

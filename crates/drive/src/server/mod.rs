@@ -227,6 +227,7 @@ impl Figures {
                     counters: model.counters,
                     mapped: model.mapped,
                     processor: processor_time(),
+                    lacked_room: self.engine.lacked_room(),
                 })),
                 Err(failed) => Reply::Refused { reason: self.failure(&failed) },
             },

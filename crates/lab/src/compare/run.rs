@@ -7,6 +7,7 @@ use std::time::Duration;
 use trimtab_core::Bytes;
 use trimtab_core::document::{Run, START, Timeline};
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
+use trimtab_drive::DriveFigures;
 
 use crate::error::{LabError, io_at};
 use crate::progress::Progress;
@@ -89,6 +90,13 @@ pub fn run(
     let samples = probe.map_or(Ok(Vec::new()), |probe| probe.finish(until));
     let probed = samples.as_deref().unwrap_or_default();
     let timeline = sampler.map_or(Ok(Timeline::default()), |sampler| sampler.finish(probed));
+    // The file system has reported an error of its drive, or has failed in its own way after that.
+    if outcome.is_err()
+        && !interrupt.is_set()
+        && let Ok(Some(DriveFigures { lacked_room: true, .. })) = testbed.drive()
+    {
+        return Err(LabError::DriveLacksRoom);
+    }
     outcome?;
     let samples = samples?;
     let reads = is_probed.then(|| ended.reads(&samples));
