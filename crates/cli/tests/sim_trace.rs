@@ -443,7 +443,17 @@ fn copies_share_a_drive_that_is_so_many_times_as_large() {
             assert!((10.0..11.0).contains(&times), "{order}: {times} times as much");
         }
     }
-    assert_eq!(json(&trace, &format!("{policies} --tiles 4"))["replay"]["tiling"]["order"], "interleave");
+    let tiled = json(&trace, &format!("{policies} --tiles 4"));
+    assert_eq!(tiled["replay"]["tiling"]["order"], "interleave");
+    let both = tiled["one_copy"]["runs"].as_array().unwrap().iter().zip(one["runs"].as_array().unwrap());
+    assert_eq!(both.clone().count(), 3);
+    for (run, same) in both {
+        assert_eq!(
+            run["outcome"]["counters"], same["outcome"]["counters"],
+            "the other end is the trace alone"
+        );
+    }
+    assert!(one["one_copy"].is_null());
 }
 
 #[test]

@@ -118,6 +118,7 @@ pub fn simulate(
     progress: &mut dyn SimulateProgress,
     save: &mut dyn FnMut(&SimDocument) -> io::Result<()>,
 ) -> Result<SimDocument, SimulateError> {
+    let one_copy = one_copy(&options, interrupt, progress)?;
     let mut source = open(&options)?;
     let mut events = 0;
     let survey = TraceSurvey::of(source.as_mut(), &mut |read| {
@@ -140,6 +141,7 @@ pub fn simulate(
         policies: plan.policies.clone(),
         notes: plan.notes.clone(),
         runs: Vec::new(),
+        one_copy,
         stopped: Some(Interrupted.to_string()),
     };
     save(&document)?;
@@ -150,6 +152,24 @@ pub fn simulate(
     document.stopped = failure;
     save(&document)?;
     Ok(document)
+}
+
+/// Replays the trace alone, if several copies of it are asked for: how many write at once changes which policy is best. None if
+/// its device is too small for one of the drives.
+fn one_copy(
+    options: &SimulateOptions,
+    interrupt: &Interrupt,
+    progress: &mut dyn SimulateProgress,
+) -> Result<Option<Box<SimDocument>>, SimulateError> {
+    if options.tiling.is_none_or(|tiling| tiling.copies == 1) {
+        return Ok(None);
+    }
+    let alone = SimulateOptions { tiling: None, ..options.clone() };
+    match simulate(alone, interrupt, progress, &mut |_| Ok(())) {
+        Ok(document) => Ok(Some(Box::new(document))),
+        Err(SimulateError::Plan(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn open(options: &SimulateOptions) -> Result<Box<dyn TraceReader + Send>, TraceError> {

@@ -41,6 +41,10 @@ pub struct SimDocument {
     pub notes: Vec<String>,
     /// One entry a finished replay, by drive and then by policy.
     pub runs: Vec<SimRun>,
+    /// The same trace alone, on drives of the traced device's size: what holds for one writer. None without copies of it, and
+    /// if it can't be replayed so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_copy: Option<Box<SimDocument>>,
     /// Why `runs` is not complete; none when it is.
     pub stopped: Option<String>,
 }

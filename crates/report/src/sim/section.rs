@@ -25,7 +25,9 @@ pub fn section(document: &SimDocument) -> Section {
     if summary.drives.is_empty() {
         body += "<p>No replay finished: there is nothing to compare.</p>\n";
     } else {
-        let advice = summary.drives.iter().map(|drive| format!("<li>{}</li>\n", escape(&drive.advice)));
+        let sentences =
+            summary.drives.iter().flat_map(|drive| [Some(&drive.advice), drive.advice_for_one_copy.as_ref()]);
+        let advice = sentences.flatten().map(|sentence| format!("<li>{}</li>\n", escape(sentence)));
         body += &format!("<ul class=\"advice\">\n{}</ul>\n", advice.collect::<String>());
         let panels = summary.drives.iter().map(|drive| panel(document, drive));
         body += &format!("<div class=\"charts\">\n{}</div>\n", panels.collect::<String>());

@@ -7,6 +7,9 @@ use trimtab_core::document::sim::{Passes, SimRun};
 use super::advice;
 use super::row::{Row, relate};
 
+/// How the advice for a trace alone begins.
+const ONE_COPY: &str = "With one copy, on a drive of the traced device's size:";
+
 /// A simulation in figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
@@ -27,17 +30,23 @@ pub struct Drive {
     pub rows: Vec<Row>,
     /// The policy that suits the workload on this drive, and why, in one or two sentences.
     pub advice: String,
+    /// The same where one copy of the trace writes alone; none if only one was replayed.
+    pub advice_for_one_copy: Option<String>,
 }
 
 impl Summary {
     /// The figures of `document`.
     pub fn of(document: &SimDocument) -> Self {
+        let alone = document.one_copy.as_deref().map(Self::of);
         let drives = document.drives.iter().map(|drive| {
             let mut rows: Vec<_> =
                 runs_on(document, &drive.profile).map(|run| Row::of(run, &document.policies)).collect();
             relate(&mut rows);
             let advice = advice::sentences(&drive.profile, drive.size, &rows);
-            Drive { profile: drive.profile.clone(), advice, rows }
+            let same =
+                alone.iter().flat_map(|alone| &alone.drives).find(|same| same.profile == drive.profile);
+            let advice_for_one_copy = same.map(|same| format!("{ONE_COPY} {}", same.advice));
+            Drive { profile: drive.profile.clone(), advice, advice_for_one_copy, rows }
         });
         let pairs =
             document.drives.iter().flat_map(|drive| document.policies.iter().map(move |it| (drive, it)));

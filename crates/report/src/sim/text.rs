@@ -24,7 +24,9 @@ pub fn text(document: &SimDocument, colour: bool) -> String {
             grid::table(drive).terminal(colour),
             wrapped(&wear(document, &drive.profile)),
         ));
-        blocks.push(paint(colour, BOLD, wrapped(&drive.advice)));
+        let advice = [Some(&drive.advice), drive.advice_for_one_copy.as_ref()].into_iter().flatten();
+        let advice: Vec<_> = advice.map(|sentence| paint(colour, BOLD, wrapped(sentence))).collect();
+        blocks.push(advice.join("\n"));
     }
     if document.trace.tells_life() {
         blocks.push(wrapped(&lifetime_note(document)));
