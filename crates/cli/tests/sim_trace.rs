@@ -454,6 +454,12 @@ fn copies_share_a_drive_that_is_so_many_times_as_large() {
         );
     }
     assert!(one["one_copy"].is_null());
+    let text = String::from_utf8(sim(&trace, &format!("{policies} --tiles 4")).stdout).unwrap();
+    assert_eq!(
+        text.matches("With one copy, on a drive of the traced device's size: On ").count(),
+        1,
+        "{text}"
+    );
 }
 
 #[test]
