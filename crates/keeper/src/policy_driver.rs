@@ -12,6 +12,7 @@ use trimtab_linux::block::BlockError;
 use trimtab_linux::trim::TrimError;
 
 use crate::decision_log::DecisionLog;
+use crate::free_space::windows::Freshness;
 use crate::trimmer::{Counters, Trimmer};
 
 /// Once the host has written this part of what is pending, files may have taken some of it, and the map of free
@@ -309,7 +310,8 @@ impl<T: Trimmer> PolicyDriver<T> {
                 }
             }
         }
-        let free = if partial.is_empty() { None } else { self.trimmer.free_within(&around, false) };
+        let free =
+            if partial.is_empty() { None } else { self.trimmer.free_within(&around, Freshness::Recent) };
         for free in free.iter().flat_map(ExtentSet::iter) {
             partial.remove(units.inside(free));
         }
@@ -373,7 +375,7 @@ impl<T: Trimmer> PolicyDriver<T> {
     /// are more than `matters`, the map is due again.
     fn read_map(&mut self, now: Duration, matters: Bytes) {
         let all: ExtentSet = self.pending().iter().map(|(extent, _)| extent).collect();
-        let Some(free) = self.trimmer.free_within(&all, true) else {
+        let Some(free) = self.trimmer.free_within(&all, Freshness::Now) else {
             self.written = Bytes::ZERO;
             return;
         };

@@ -13,7 +13,7 @@ use trimtab_linux::btrfs::{self, Chunk, chunks};
 use trimtab_linux::forked::{Ender, has_closed};
 use trimtab_linux::trim::{Done, TrimError, TrimProcess};
 
-use crate::free_space::windows::{self, Windows};
+use crate::free_space::windows::{self, Freshness, Windows};
 use crate::free_space::{Division, FreeSpace, Opener};
 use chunk_limits::{DiscardCost, LONGEST_CALL, NotNow};
 use pieces::{Cuts, Cutter, Piece, PieceLength};
@@ -70,9 +70,8 @@ pub trait Trimmer {
     /// The file system freed `extent`.
     fn freed(&mut self, _extent: Extent) {}
 
-    /// Returns the parts of `extents` that are free by a map that may be a minute old, or if `anew` is set, by one that is read
-    /// now; none if the file system doesn't tell.
-    fn free_within(&mut self, _extents: &ExtentSet, _anew: bool) -> Option<ExtentSet> {
+    /// Returns the parts of `extents` that are free by a map of this freshness; none if the file system doesn't tell.
+    fn free_within(&mut self, _extents: &ExtentSet, _freshness: Freshness) -> Option<ExtentSet> {
         None
     }
 }
@@ -178,7 +177,9 @@ impl MountedTrimmer {
                 if let Division::Groups(groups) = self.division(kind) {
                     let to_the_end =
                         |extent: Extent| Extent::new(extent.start, groups.at(Bytes(extent.end.0 - 1)).end);
-                    if let Some(free) = self.free_of(&extents.iter().map(to_the_end).collect(), false) {
+                    if let Some(free) =
+                        self.free_of(&extents.iter().map(to_the_end).collect(), Freshness::Any)
+                    {
                         let division = Division::Groups(groups);
                         return Ok(FreeSpace::new(free.iter().collect(), &division).reached_from(&extents));
                     }
@@ -190,7 +191,7 @@ impl MountedTrimmer {
     }
 
     /// Returns the free space of an ext4 or XFS within `ranges`, as [`Windows::within`] does; none if it is not known.
-    fn free_of(&self, ranges: &ExtentSet, anew: bool) -> Option<ExtentSet> {
+    fn free_of(&self, ranges: &ExtentSet, freshness: Freshness) -> Option<ExtentSet> {
         let device = self.devices.first()?;
         let (number, size) = (device.number().ok()?, device.size().ok()?);
         let read = |span| FreeSpace::on_device(self.opener(), number, span);
@@ -199,13 +200,13 @@ impl MountedTrimmer {
         } else {
             windows::SHORTEST
         };
-        self.windows.within(ranges, size, length, anew, read).ok()
+        self.windows.within(ranges, size, length, freshness, read).ok()
     }
 
     /// Returns which parts of `extents` are free.
-    fn read_free(&self, extents: &ExtentSet, anew: bool) -> Option<ExtentSet> {
+    fn read_free(&self, extents: &ExtentSet, freshness: Freshness) -> Option<ExtentSet> {
         let ([_], EXT4 | XFS) = (self.devices.as_slice(), self.kind().ok()?) else { return None };
-        Some(self.free_of(extents, anew)?.intersect(extents))
+        Some(self.free_of(extents, freshness)?.intersect(extents))
     }
 
     /// Opens what a series of trims needs.
@@ -305,7 +306,7 @@ impl MountedTrimmer {
 
     /// Returns the free extents of an ext4 or XFS in `range`; none if they are not known.
     fn free_in(&self, range: Extent) -> Vec<Extent> {
-        let free = self.free_of(&ExtentSet::from_iter([range]), false);
+        let free = self.free_of(&ExtentSet::from_iter([range]), Freshness::Any);
         free.map(|free| free.iter().collect()).unwrap_or_default()
     }
 
@@ -444,8 +445,8 @@ impl Trimmer for MountedTrimmer {
         self.windows.freed(extent);
     }
 
-    fn free_within(&mut self, extents: &ExtentSet, anew: bool) -> Option<ExtentSet> {
-        self.read_free(extents, anew)
+    fn free_within(&mut self, extents: &ExtentSet, freshness: Freshness) -> Option<ExtentSet> {
+        self.read_free(extents, freshness)
     }
 }
 

@@ -18,8 +18,29 @@ pub const SHORTEST: Bytes = Bytes(1 << 30);
 const LONGEST: Bytes = Bytes(128 << 30);
 /// The windows of a device, but for small and very large ones.
 const COUNT: u64 = 32;
-/// A window is read again after so many times as long as that took, so that reading is a small part of all time.
-const AGE: u32 = 500;
+/// How old the windows may be that answer a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// For where trims lie: they are as long as files leave space, whatever the map says. A window is read again after so many
+    /// times as long as that took that reading is a small part of all time.
+    Any,
+    /// For what a trim has discarded a moment ago.
+    Recent,
+    /// Read anew.
+    Now,
+}
+
+impl Freshness {
+    /// How many times as old as its reading took a window may be.
+    fn age(self) -> u32 {
+        match self {
+            Self::Any => 500,
+            Self::Recent => 10,
+            Self::Now => 0,
+        }
+    }
+}
+
 /// The most free extents that are kept.
 const KEPT: usize = 1 << 16;
 /// The longest that a window is used. What files took since is still in it.
@@ -46,15 +67,15 @@ enum State {
 }
 
 impl Window {
-    /// Whether it is fresh, or being read.
+    /// Whether it is being read, or answers questions still.
     fn is_in_use(&self) -> bool {
-        matches!(self.state, State::Reading { .. }) || self.is_fresh()
+        matches!(self.state, State::Reading { .. }) || self.is_fresh(Freshness::Any)
     }
 
-    fn is_fresh(&self) -> bool {
-        match self.state {
-            State::Reading { .. } => false,
-            State::Read { at, took } => at.elapsed() <= (took * AGE).min(OLDEST),
+    fn is_fresh(&self, freshness: Freshness) -> bool {
+        match (self.state, freshness) {
+            (State::Reading { .. }, _) | (_, Freshness::Now) => false,
+            (State::Read { at, took }, _) => at.elapsed() <= (took * freshness.age()).min(OLDEST),
         }
     }
 }
@@ -66,7 +87,7 @@ pub fn length(size: Bytes, shortest: Bytes) -> Bytes {
 
 impl Windows {
     /// Returns the free extents within `ranges` of a device of `size`, from windows that `read` reads if they are not known or
-    /// too old, or in any case if `anew` is set. `length` is the length of windows.
+    /// too old. `length` is the length of windows.
     ///
     /// # Errors
     /// Those of `read`.
@@ -75,7 +96,7 @@ impl Windows {
         ranges: &ExtentSet,
         size: Bytes,
         length: Bytes,
-        anew: bool,
+        freshness: Freshness,
         mut read: impl FnMut(Extent) -> Result<FreeSpace, FreeSpaceError>,
     ) -> Result<ExtentSet, FreeSpaceError> {
         let length = length.0;
@@ -88,19 +109,19 @@ impl Windows {
                 next = number + 1;
                 let start = Bytes(number * length);
                 let span = Extent::new(start, Bytes(start.0.saturating_add(length)).min(size));
-                self.collect(span, ranges, anew, &mut read, &mut found)?;
+                self.collect(span, ranges, freshness, &mut read, &mut found)?;
             }
         }
         Ok(found)
     }
 
-    /// Adds what is free in the window `span` and within `ranges` to `found`. The window is read if it is not known, too old, or
-    /// `anew` is set.
+    /// Adds what is free in the window `span` and within `ranges` to `found`. The window is read if it is not known or
+    /// too old.
     fn collect(
         &self,
         span: Extent,
         ranges: &ExtentSet,
-        anew: bool,
+        freshness: Freshness,
         read: &mut impl FnMut(Extent) -> Result<FreeSpace, FreeSpaceError>,
         found: &mut ExtentSet,
     ) -> Result<(), FreeSpaceError> {
@@ -109,7 +130,7 @@ impl Windows {
             asked.for_each(|free| found.insert(free));
         };
         let windows = self.lock();
-        let is_known = |window: &&Window| window.span == span && !anew && window.is_fresh();
+        let is_known = |window: &&Window| window.span == span && window.is_fresh(freshness);
         if let Some(window) = windows.iter().find(is_known) {
             add(window);
             return Ok(());
@@ -178,27 +199,27 @@ mod tests {
     fn close_questions_are_answered_by_one_call_and_far_ones_by_others() {
         let windows = Windows::default();
         let calls = RefCell::new(Vec::new());
-        let ask = |range: Extent, anew: bool| {
+        let ask = |range: Extent, freshness: Freshness| {
             let read = |span: Extent| {
                 calls.borrow_mut().push(span);
                 thread::sleep(Duration::from_millis(5));
                 Ok(FreeSpace::new(vec![gib(1, 3), gib(40, 41)], &Division::Unknown).within(span))
             };
             windows
-                .within(&ExtentSet::from_iter([range]), TIB, length(TIB, SHORTEST), anew, read)
+                .within(&ExtentSet::from_iter([range]), TIB, length(TIB, SHORTEST), freshness, read)
                 .unwrap()
                 .iter()
                 .collect::<Vec<_>>()
         };
-        assert_eq!(ask(gib(0, 2), false), [gib(1, 2)]);
-        assert_eq!(ask(gib(2, 4), false), [gib(2, 3)]);
+        assert_eq!(ask(gib(0, 2), Freshness::Any), [gib(1, 2)]);
+        assert_eq!(ask(gib(2, 4), Freshness::Any), [gib(2, 3)]);
         assert_eq!(*calls.borrow(), [gib(0, 32)], "a window is the 32nd part of the device");
-        assert_eq!(ask(gib(31, 41), false), [gib(40, 41)]);
+        assert_eq!(ask(gib(31, 41), Freshness::Any), [gib(40, 41)]);
         assert_eq!(*calls.borrow(), [gib(0, 32), gib(32, 64)]);
         windows.freed(gib(30, 34));
-        assert_eq!(ask(gib(29, 35), false), [gib(30, 34)], "freed since");
+        assert_eq!(ask(gib(29, 35), Freshness::Any), [gib(30, 34)], "freed since");
         assert_eq!(calls.borrow().len(), 2);
-        assert_eq!(ask(gib(29, 30), true), []);
+        assert_eq!(ask(gib(29, 30), Freshness::Now), []);
         assert_eq!(calls.borrow().len(), 3, "asked anew");
     }
 
@@ -215,7 +236,7 @@ mod tests {
                 Ok(FreeSpace::new(all.iter().collect(), &Division::Unknown).within(span))
             };
             let range = ExtentSet::from_iter([Extent::new(Bytes(8000), Bytes(20_000))]);
-            let found = windows.within(&range, TIB, length(TIB, SHORTEST), false, read).unwrap();
+            let found = windows.within(&range, TIB, length(TIB, SHORTEST), Freshness::Any, read).unwrap();
             assert_eq!(found, all.intersect(&range));
         }
         assert_eq!(calls, 2);
@@ -231,7 +252,7 @@ mod tests {
                 Ok(FreeSpace::default())
             };
             windows
-                .within(&ExtentSet::from_iter([gib(0, 1)]), TIB, length(TIB, SHORTEST), false, read)
+                .within(&ExtentSet::from_iter([gib(0, 1)]), TIB, length(TIB, SHORTEST), Freshness::Any, read)
                 .unwrap();
             thread::sleep(Duration::from_millis(20));
         }
@@ -244,14 +265,16 @@ mod tests {
         let range = ExtentSet::from_iter([gib(0, 1)]);
         assert!(
             windows
-                .within(&range, TIB, length(TIB, SHORTEST), false, |_| Err(FreeSpaceError::Unsupported))
+                .within(&range, TIB, length(TIB, SHORTEST), Freshness::Any, |_| Err(
+                    FreeSpaceError::Unsupported
+                ))
                 .is_err()
         );
         let slow = |_| {
             thread::sleep(Duration::from_millis(5));
             Ok(FreeSpace::new(vec![gib(0, 1)], &Division::Unknown))
         };
-        assert_eq!(windows.within(&range, TIB, length(TIB, SHORTEST), false, slow).unwrap(), range);
+        assert_eq!(windows.within(&range, TIB, length(TIB, SHORTEST), Freshness::Any, slow).unwrap(), range);
     }
 
     #[test]
@@ -262,7 +285,7 @@ mod tests {
             Ok(FreeSpace::new(vec![gib(0, 1)], &Division::Unknown))
         };
         let found = windows
-            .within(&ExtentSet::from_iter([gib(0, 9)]), TIB, length(TIB, SHORTEST), false, read)
+            .within(&ExtentSet::from_iter([gib(0, 9)]), TIB, length(TIB, SHORTEST), Freshness::Any, read)
             .unwrap();
         assert_eq!(found, ExtentSet::from_iter([gib(0, 1), gib(2, 3)]));
     }
@@ -276,7 +299,7 @@ mod tests {
             let free: ExtentSet = free.iter().map(|(start, length)| gib(*start, start + length)).collect();
             let asked: ExtentSet = asked.iter().map(|(start, length)| gib(*start, (start + length).min(1024))).collect();
             let read = |span: Extent| Ok(FreeSpace::new(free.inside(span).collect(), &Division::Unknown));
-            let found = Windows::default().within(&asked, TIB, length(TIB, SHORTEST), false, read).unwrap();
+            let found = Windows::default().within(&asked, TIB, length(TIB, SHORTEST), Freshness::Any, read).unwrap();
             prop_assert_eq!(found, free.intersect(&asked));
         }
     }

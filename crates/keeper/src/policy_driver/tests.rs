@@ -99,7 +99,7 @@ impl Trimmer for Faulty {
         self.late = std::mem::take(&mut earlier.late);
     }
 
-    fn free_within(&mut self, extents: &ExtentSet, _anew: bool) -> Option<ExtentSet> {
+    fn free_within(&mut self, extents: &ExtentSet, _: Freshness) -> Option<ExtentSet> {
         self.maps.set(self.maps.get() + 1);
         thread::sleep(self.map_time);
         self.free.borrow().as_ref().map(|free| free.intersect(extents))

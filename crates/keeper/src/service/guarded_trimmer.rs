@@ -12,6 +12,7 @@ use trimtab_linux::trim::TrimError;
 use super::context::Context;
 use super::timeout::{SingleCall, TIMEOUT, spawn};
 use crate::failures::FailureCounts;
+use crate::free_space::windows::Freshness;
 use crate::trimmer::{Counters, MountedTrimmer, TrimSeries, Trimmer};
 
 /// Trims a managed file system.
@@ -128,11 +129,11 @@ impl Trimmer for GuardedTrimmer {
 
     /// Reads the map in a thread of its own; none if it takes too long, and while earlier trims or queries that
     /// timed out still run.
-    fn free_within(&mut self, extents: &ExtentSet, anew: bool) -> Option<ExtentSet> {
+    fn free_within(&mut self, extents: &ExtentSet, freshness: Freshness) -> Option<ExtentSet> {
         if self.late.is_some() {
             return None;
         }
         let (mut trimmer, extents) = (self.trimmer.clone(), extents.clone());
-        self.free_space.run_anew(move || trimmer.free_within(&extents, anew)).ok()?
+        self.free_space.run_anew(move || trimmer.free_within(&extents, freshness)).ok()?
     }
 }

@@ -38,7 +38,7 @@ impl Trimmer for Pool {
         self.free.borrow().len()
     }
 
-    fn free_within(&mut self, extents: &ExtentSet, _anew: bool) -> Option<ExtentSet> {
+    fn free_within(&mut self, extents: &ExtentSet, _: Freshness) -> Option<ExtentSet> {
         Some(self.free.borrow().intersect(extents))
     }
 }
