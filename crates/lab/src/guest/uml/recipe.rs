@@ -183,7 +183,7 @@ impl Recipe {
 fn require_own(path: &Path) -> Result<(), GuestError> {
     let found = fs::symlink_metadata(path).map_err(at(path, "look at"))?;
     let is_own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
-    if !is_own || found.mode() & 0o022 != 0 {
+    if !is_own || found.mode() & 0o002 != 0 {
         let reason =
             format!("{} belongs to another user, or others can write to it; remove it", path.display());
         return Err(GuestError::NoUml { reason });
