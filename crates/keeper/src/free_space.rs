@@ -20,8 +20,8 @@ const COVERED: f64 = 0.99;
 /// meanwhile is still trimmed.
 const MAX_MINIMUM: Bytes = Bytes::MIB;
 
-/// The part of a small device whose free space one call reads: the file system can't be unmounted during a call. Of a large one
-/// it is a fixed share, because a call takes longer there, whatever its range; see [`windows`].
+/// The part of a device whose free space one call reads, but on a large ext4 ([`Opener::call_length`]): the file system can't be
+/// unmounted during a call.
 const SPAN: Bytes = Bytes(8 << 30);
 
 /// A mounted file system that is opened for the length of one call, so that it can be unmounted between two.
@@ -40,6 +40,16 @@ impl Opener<'_> {
     /// The kernel's error, or another if another file system is mounted there by now.
     pub fn open(&self) -> io::Result<File> {
         open_of(self.mount, self.devices)
+    }
+
+    /// Returns the length of the part of a device of `size` whose free space one call reads: `shortest`, or more on a large ext4,
+    /// where a call takes long whatever its range; see [`windows`].
+    ///
+    /// # Errors
+    /// The kernel's error if nothing is mounted there.
+    pub fn call_length(&self, size: Bytes, shortest: Bytes) -> io::Result<Bytes> {
+        let is_ext4 = rustix::fs::statfs(self.mount)?.f_type == ext4::MAGIC;
+        Ok(if is_ext4 { windows::length(size, shortest) } else { shortest })
     }
 }
 
@@ -111,11 +121,11 @@ impl FreeSpace {
         let device = opener.devices.first().ok_or(FreeSpaceError::Unsupported)?;
         let size = device.size().map_err(io::Error::other)?;
         let number = device.number().map_err(io::Error::other)?;
-        let span = windows::length(size, SPAN).0;
+        let span = opener.call_length(size, SPAN)?;
         let mut free = ExtentSet::new();
         let mut start = Bytes::ZERO;
         while start < size {
-            let end = size.min(Bytes(start.0.saturating_add(span)));
+            let end = size.min(Bytes(start.0.saturating_add(span.0)));
             let found = Self::on_device(opener, number, Extent::new(start, end))?;
             found.extents.iter().for_each(|extent| free.insert(*extent));
             start = end;

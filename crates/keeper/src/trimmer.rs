@@ -10,6 +10,7 @@ use trimtab_core::policy::LONGEST_TRIM;
 use trimtab_core::{Bytes, DiscardUnits, Extent, ExtentSet};
 use trimtab_linux::block::{BlockDevice, BlockError};
 use trimtab_linux::btrfs::{self, Chunk, chunks};
+use trimtab_linux::ext4::MAGIC as EXT4;
 use trimtab_linux::forked::{Ender, has_closed};
 use trimtab_linux::trim::{Done, TrimError, TrimProcess};
 
@@ -32,8 +33,7 @@ pub use series::TrimSeries;
 const LONG_CALL: Duration = Duration::from_millis(20);
 const GAP: Duration = Duration::from_millis(10);
 
-/// The magic numbers of ext4 and XFS (include/uapi/linux/magic.h).
-const EXT4: i64 = 0xef53;
+/// The magic number of XFS (include/uapi/linux/magic.h).
 const XFS: i64 = 0x5846_5342;
 
 /// Trims a file system and reads the counters of its devices. Tests implement it to
@@ -195,11 +195,7 @@ impl MountedTrimmer {
         let device = self.devices.first()?;
         let (number, size) = (device.number().ok()?, device.size().ok()?);
         let read = |span| FreeSpace::on_device(self.opener(), number, span);
-        let length = if self.kind().ok()? == EXT4 {
-            windows::length(size, windows::SHORTEST)
-        } else {
-            windows::SHORTEST
-        };
+        let length = self.opener().call_length(size, windows::SHORTEST).ok()?;
         self.windows.within(ranges, size, length, freshness, read).ok()
     }
 

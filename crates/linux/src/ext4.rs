@@ -7,6 +7,9 @@ use std::path::Path;
 
 use trimtab_core::{Bytes, Extent};
 
+/// The magic number of ext2, ext3 and ext4 (include/uapi/linux/magic.h).
+pub const MAGIC: i64 = 0xef53;
+
 /// Where the superblock is, and how much of it is read.
 const SUPERBLOCK: u64 = 1024;
 const HEAD: usize = 64;

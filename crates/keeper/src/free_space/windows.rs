@@ -12,17 +12,21 @@ use trimtab_core::{Bytes, Extent, ExtentSet};
 
 use super::{FreeSpace, FreeSpaceError};
 
-/// The shortest window, and the only one where a call takes time by its range alone, as on XFS.
+/// The shortest window.
 pub const SHORTEST: Bytes = Bytes(1 << 30);
 /// The longest: the file system can't be unmounted during a call.
 const LONGEST: Bytes = Bytes(128 << 30);
 /// The windows of a device, but for small and very large ones.
 const COUNT: u64 = 32;
+/// The most free extents that are kept.
+const KEPT: usize = 1 << 16;
+/// The longest that a window is used. What files took since is still in it.
+const OLDEST: Duration = Duration::from_secs(60);
+
 /// How old the windows may be that answer a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
-    /// For where trims lie: they are as long as files leave space, whatever the map says. A window is read again after so many
-    /// times as long as that took that reading is a small part of all time.
+    /// For the plan of a trim: the file system itself discards only what is free by then. Reading is a small part of all time.
     Any,
     /// For what a trim has discarded a moment ago.
     Recent,
@@ -40,11 +44,6 @@ impl Freshness {
         }
     }
 }
-
-/// The most free extents that are kept.
-const KEPT: usize = 1 << 16;
-/// The longest that a window is used. What files took since is still in it.
-const OLDEST: Duration = Duration::from_secs(60);
 
 /// Windows of the free space of one file system on one device; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -81,7 +80,7 @@ impl Window {
 }
 
 /// Returns the length of the windows of an ext4 on a device of `size`, which is `shortest` or longer.
-pub fn length(size: Bytes, shortest: Bytes) -> Bytes {
+pub(super) fn length(size: Bytes, shortest: Bytes) -> Bytes {
     Bytes(size.0 / COUNT).min(LONGEST).max(shortest)
 }
 
