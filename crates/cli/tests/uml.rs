@@ -1,13 +1,15 @@
 //! Guests in User Mode Linux: the same work takes the same time, whatever else runs here, whoever runs it.
 
+mod guest_work;
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use guest_work::busy;
 use trimtab_core::Bytes;
 use trimtab_core::document::{Clock, CompareDocument, Engine, ProcessorCosts, Run};
 use trimtab_core::interrupt::Interrupt;
@@ -44,13 +46,11 @@ fn image(file_systems: &[FileSystem], processor: ProcessorCosts) -> Option<Guest
     }
 }
 
+/// The memory of a guest.
+const MEMORY: Bytes = Bytes(1200 << 20);
+
 fn command(script: &str) -> GuestCommand {
-    GuestCommand {
-        arguments: ["sh", "-euc", script].map(str::to_owned).to_vec(),
-        files_back: Vec::new(),
-        memory: Bytes(1200 << 20),
-        limit: Duration::from_secs(300),
-    }
+    guest_work::command(script, MEMORY)
 }
 
 /// The document of a comparison of one run in a guest, as text.
@@ -61,31 +61,6 @@ fn compared(image: &GuestImage, options: &str) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status, GuestStatus::Exited(0), "{said}");
     String::from_utf8(output.files.remove(0).unwrap()).unwrap()
-}
-
-/// Stops what waits for it when it goes out of scope, also in a panic.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Does the work while all processors are busy.
-fn busy<T>(work: impl FnOnce() -> T) -> T {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _stop = StopAtEnd(&stop);
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        work()
-    })
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 #[allow(dead_code, reason = "the kernel alone is fetched here")]
 mod guest;
+mod guest_work;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use guest_work::busy;
 use trimtab_core::Bytes;
 use trimtab_core::document::{CompareDocument, Engine};
 use trimtab_core::interrupt::Interrupt;
@@ -38,38 +39,11 @@ fn image() -> Option<GuestImage> {
     Some(image)
 }
 
+/// The memory of a guest.
+const MEMORY: Bytes = Bytes(1 << 30);
+
 fn command(script: &str) -> GuestCommand {
-    GuestCommand {
-        arguments: ["sh", "-euc", script].map(str::to_owned).to_vec(),
-        files_back: Vec::new(),
-        memory: Bytes(1 << 30),
-        limit: Duration::from_secs(300),
-    }
-}
-
-/// Stops what waits for it when it goes out of scope, also in a panic.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Does the work while all processors are busy.
-fn busy<T>(work: impl FnOnce() -> T) -> T {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _stop = StopAtEnd(&stop);
-        for _ in 0..3 {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-        }
-        work()
-    })
+    guest_work::command(script, MEMORY)
 }
 
 const WORK: &str = "
