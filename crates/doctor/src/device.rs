@@ -126,12 +126,12 @@ fn remote(layer: &stack::Layer) -> Option<(&'static str, &'static str)> {
             Some(("the target", "ask there how much of the volume is used"))
         }
         LayerKind::Scsi(Scsi { transport: Transport::Other(Some(driver)), .. })
-            if NETWORK[..ISCSI].contains(&driver.as_str()) =>
+            if ISCSI.contains(&driver.as_str()) =>
         {
             Some(("the iSCSI target", "ask there how much of the volume is used"))
         }
         LayerKind::Scsi(Scsi { transport: Transport::Other(Some(driver)), .. })
-            if NETWORK.contains(&driver.as_str()) =>
+            if FIBRE_CHANNEL.contains(&driver.as_str()) =>
         {
             Some(("the storage", "ask there how much of the volume is used"))
         }
@@ -156,23 +156,10 @@ fn remote(layer: &stack::Layer) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The drivers of storage on the network: those of iSCSI and iSER first, then of Fibre Channel.
-const NETWORK: [&str; 13] = [
-    "iscsi_tcp",
-    "ib_iser",
-    "qedi",
-    "be2iscsi",
-    "bnx2i",
-    "cxgb4i",
-    "qla2xxx",
-    "lpfc",
-    "zfcp",
-    "fnic",
-    "bfa",
-    "qedf",
-    "ibmvfc",
-];
-const ISCSI: usize = 6;
+/// The drivers of iSCSI and iSER.
+const ISCSI: [&str; 6] = ["iscsi_tcp", "ib_iser", "qedi", "be2iscsi", "bnx2i", "cxgb4i"];
+/// The drivers of Fibre Channel.
+const FIBRE_CHANNEL: [&str; 7] = ["qla2xxx", "lpfc", "zfcp", "fnic", "bfa", "qedf", "ibmvfc"];
 /// The drivers of controllers that make volumes of their drives.
 const CONTROLLERS: [&str; 9] =
     ["megaraid_sas", "megaraid", "hpsa", "smartpqi", "aacraid", "arcmsr", "3w-9xxx", "3w-sas", "ips"];
@@ -296,7 +283,9 @@ fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
         }
         Transport::Other(_) if driver.starts_with("storvsc") => no_discards_of(layer, Host::HyperV),
         // So do LUNs of storage on the network, and volumes of controllers.
-        Transport::Other(_) if NETWORK.contains(&driver) => no_discards_of(layer, Host::Storage),
+        Transport::Other(_) if ISCSI.contains(&driver) || FIBRE_CHANNEL.contains(&driver) => {
+            no_discards_of(layer, Host::Storage)
+        }
         Transport::Other(_) if CONTROLLERS.contains(&driver) => Opinion::stops(format!(
             "it announces no UNMAP behind the controller {driver} (provisioning_mode is {mode}){}",
             behind(layer)
