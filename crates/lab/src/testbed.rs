@@ -11,7 +11,7 @@ use trimtab_drive::DriveFigures;
 use trimtab_linux::block::{BlockCounters, BlockDevice};
 
 pub use directory::{DirectoryTestbed, mount_of, possible_policies};
-pub use emulated::{EmulatedOptions, EmulatedTestbed, LARGEST_KEPT, pool};
+pub use emulated::{EmulatedOptions, EmulatedTestbed, LARGEST_KEPT, room_of};
 
 use crate::error::LabError;
 use crate::fs::FileSystem;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use trimtab_core::Bytes;
 use trimtab_core::document::{CompareDocument, Engine, Filling, Run};
+use trimtab_drive::Room;
 use trimtab_linux::environment::available_memory;
 use trimtab_linux::{CGROUPS, PROCFS};
 
@@ -25,7 +26,7 @@ use crate::guest::{
 };
 use crate::processors::processors;
 use crate::progress::Progress;
-use crate::testbed::{LARGEST_KEPT, pool};
+use crate::testbed::room_of;
 use crate::workload::WorkloadOptions;
 use trimtab_core::interrupt::Interrupt;
 
@@ -269,10 +270,10 @@ impl<'a> VirtualLab<'a> {
     fn memory_for(&self, site: Site) -> Bytes {
         let files = self.images.first().map_or(Bytes::ZERO, |(_, image)| image.memory_of_files());
         let drive = match site {
-            Site::Emulated { size, .. } if size <= LARGEST_KEPT => size,
-            Site::Emulated { size, filling, .. } => {
-                TABLES + pool(size, filling.map_or(size, |filling| filling.room))
-            }
+            Site::Emulated { size, filling, .. } => match room_of(size, filling) {
+                Room::Pool(memory) => TABLES + memory,
+                Room::Checked | Room::Kept | Room::Sparse => size,
+            },
             Site::Directory { .. } => Bytes::ZERO,
         };
         SYSTEM_MEMORY + drive + files

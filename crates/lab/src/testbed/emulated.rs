@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is tried meanwhile.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The largest drive that has memory of its size. A larger one has a [`pool`].
+/// The largest drive that has memory of its size. A larger one has a pool for what is written.
 pub const LARGEST_KEPT: Bytes = Bytes(16 << 30);
 /// The part of a large drive that is for the file system's own data, and the least of that: mkfs.xfs writes 530 MiB on 1 TB.
 const METADATA_PART: u64 = 1024;
@@ -34,9 +34,14 @@ const LEAST_METADATA: Bytes = Bytes(1 << 30);
 /// the workload's room.
 const COPIES: u64 = 3;
 
-/// The memory for the data of a large drive of `size`, of which a workload uses `room`.
-pub fn pool(size: Bytes, room: Bytes) -> Bytes {
-    Bytes(size.0 / METADATA_PART).max(LEAST_METADATA) + Bytes(room.0.saturating_mul(COPIES))
+/// Returns the room for the data of a drive of `size` whose file system is filled so.
+pub fn room_of(size: Bytes, filling: Option<Filling>) -> Room {
+    if size <= LARGEST_KEPT {
+        return Room::Kept;
+    }
+    let used = filling.map_or(size, |filling| filling.room);
+    let metadata = Bytes(size.0 / METADATA_PART).max(LEAST_METADATA);
+    Room::Pool(metadata + Bytes(used.0.saturating_mul(COPIES)))
 }
 
 /// The drive and the file system of a run.
@@ -148,7 +153,7 @@ impl EmulatedTestbed {
             data: None,
             server: server.to_owned(),
             owned: true,
-            room: if size > LARGEST_KEPT { Room::Pool(pool(size, room.min(size))) } else { Room::Kept },
+            room: room_of(size, filling),
         })?;
         let drive = OwnDrive(Some(drive));
         let target = drive.mount_point();
