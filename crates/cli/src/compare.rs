@@ -12,6 +12,7 @@ use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
 use trimtab_core::document::{Engine, Filling, ProcessorCosts};
 use trimtab_core::policy::PolicyChoice;
+use trimtab_core::profile::Profile;
 use trimtab_core::units::UnitError;
 use trimtab_keeper::service::control::RUN;
 use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, Timing, VirtualOptions, compare};
@@ -258,7 +259,7 @@ fn place(args: &Args) -> Result<Place> {
     let (profile, profile_toml) = profile::load_aged(&args.profile, args.aged)?;
     let size = match (args.size, &profile.geometry.capacity) {
         (DriveSize::Is(size), _) => size,
-        (DriveSize::Whole, Some(capacity)) => capacity.value,
+        (DriveSize::Whole, Some(capacity)) => whole(capacity.value, &profile),
         (DriveSize::Whole, None) => {
             bail!(
                 "the profile {} does not say how large the whole drive is; give --size a number",
@@ -273,6 +274,12 @@ fn place(args: &Args) -> Result<Place> {
         filling: filling(size, args.full, args.room),
         file_systems: args.fs.clone(),
     })
+}
+
+/// Returns the part of `capacity` that an emulated drive can have: whole mapping pages, and whole blocks of 4 KiB.
+fn whole(capacity: Bytes, profile: &Profile) -> Bytes {
+    let multiple = profile.geometry.mapping_page.value.0.max(4096);
+    Bytes(capacity.0 / multiple * multiple)
 }
 
 /// Returns how the file system of a drive of `size` is filled, and what the workload may use of it.
@@ -349,3 +356,22 @@ fn span(text: &str) -> Result<Duration> {
 
 /// The longest time that an option accepts.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use trimtab_core::Bytes;
+    use trimtab_core::profile::Profile;
+
+    use super::whole;
+
+    #[test]
+    fn a_whole_drive_ends_with_its_last_mapping_page() {
+        let mut profile = Profile::named("samsung-870-evo").unwrap();
+        let sold = Bytes(1_000_204_886_016);
+        assert_eq!(whole(sold, &profile), sold);
+        profile.geometry.mapping_page.value = Bytes(64 << 10);
+        assert_eq!(whole(sold, &profile), Bytes(1_000_204_861_440));
+        profile.geometry.mapping_page.value = Bytes(512);
+        assert_eq!(whole(sold + Bytes(512), &profile), sold);
+    }
+}

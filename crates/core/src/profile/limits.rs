@@ -106,9 +106,9 @@ fn times(profile: &Profile) -> Option<Broken> {
 fn multiples(profile: &Profile) -> Option<Broken> {
     let (g, d) = (&profile.geometry, &profile.discard);
     let (page, unit, sector) = (g.mapping_page.value, g.program_unit.value, Bytes(512));
-    let capacity = g.capacity.as_ref().map_or(page, |capacity| capacity.value);
+    let capacity = g.capacity.as_ref().map_or(sector, |capacity| capacity.value);
     [
-        ("geometry.capacity", capacity, page, "mapping_page"),
+        ("geometry.capacity", capacity, sector, "512 B"),
         ("geometry.program_unit", unit, page, "mapping_page"),
         ("geometry.erase_block", g.erase_block.value, unit, "program_unit"),
         ("timing.write_buffer", profile.timing.write_buffer.value, page, "mapping_page"),
