@@ -52,14 +52,8 @@ pub struct Args {
     /// kernel; needs root) [default: virtual; real with --on]
     #[arg(long, value_name = "CLOCK", conflicts_with = "on")]
     clock: Option<ClockName>,
-    /// Program that runs the guests in virtual time: qemu, or uml (User Mode Linux, much faster: computing takes
-    /// no time there, and the kernel's work a fixed one). The first run with uml builds it, which takes minutes
-    #[arg(long, value_name = "ENGINE", default_value = "qemu", conflicts_with_all = ["on", "kernel"])]
-    engine: EngineName,
-    /// Nanoseconds of virtual time that the kernel's work takes with --engine uml: none, default, or
-    /// syscall=N,fault=N,request=N,switch=N,data=N,copy=N (the last two for each KiB)
-    #[arg(long, value_name = "COSTS", conflicts_with = "on")]
-    processor: Option<ProcessorCosts>,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Kernel of the guests in virtual time: debian:6.12 or another version of Debian's, or the path of a
     /// vmlinuz, with the directory of its modules after a colon if that is not /lib/modules/RELEASE; the
     /// drive in the guest needs Linux 6.11 or later
@@ -92,6 +86,9 @@ pub struct Args {
     /// Files of the built-in tree [default: 36706, those of a Linux 2.6.39]
     #[arg(long, value_name = "N", conflicts_with = "tree", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     tree_files: Option<u32>,
+    /// Days of the workload laptop, such as 14 to see what a weekly fstrim does (batched:1w) [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=366))]
+    days: Option<u32>,
     /// Parameters of PostMark, such as files=500,transactions=10000,sizes=512..10K; also
     /// subdirectories=10,read_bias=5,create_bias=5 [default: files over a quarter of the space, two
     /// transactions for each, 500 B to 10000 B, ten subdirectories, biases of 5]
@@ -191,6 +188,44 @@ pub enum EngineName {
     Uml,
 }
 
+/// What runs the guests.
+#[derive(clap::Args)]
+pub struct EngineArgs {
+    /// Program that runs the guests in virtual time: qemu, or uml (User Mode Linux, much faster: computing takes
+    /// no time there, and the kernel's work a fixed one). The first run with uml builds it, which takes minutes
+    #[arg(long, value_name = "ENGINE", default_value = "qemu", conflicts_with_all = ["on", "kernel"])]
+    engine: EngineName,
+    /// Nanoseconds of virtual time that the kernel's work takes with --engine uml: none, default, or
+    /// syscall=N,fault=N,request=N,switch=N,data=N,copy=N (the last two for each KiB)
+    #[arg(long, value_name = "COSTS", conflicts_with = "on")]
+    processor: Option<ProcessorCosts>,
+}
+
+impl EngineArgs {
+    /// The engine that they ask for.
+    ///
+    /// # Errors
+    /// Costs of a processor for an engine that has one of its own.
+    pub fn engine(&self) -> Result<Engine> {
+        match (self.engine, self.processor) {
+            (EngineName::Qemu, Some(_)) => bail!("--processor is for User Mode Linux; add --engine uml"),
+            (EngineName::Qemu, None) => Ok(Engine::Qemu),
+            (EngineName::Uml, processor) => Ok(Engine::Uml { processor: processor.unwrap_or_default() }),
+        }
+    }
+
+    /// Refuses options that the real clock has no use for.
+    pub fn refuse_with_real_clock(&self) -> Result<()> {
+        if self.engine == EngineName::Uml {
+            bail!("--engine is for virtual time; leave out --clock real");
+        }
+        if self.processor.is_some() {
+            bail!("--processor is for virtual time with --engine uml; leave out --clock real");
+        }
+        Ok(())
+    }
+}
+
 pub fn run(args: Args) -> Result<ExitCode> {
     let outputs = Outputs::new(args.json.as_deref(), args.report.as_deref(), "compare.json", args.overwrite)?;
     let workload = workload(&args)?;
@@ -229,6 +264,9 @@ fn workload(args: &Args) -> Result<WorkloadOptions> {
     if (args.tree.is_some() || args.tree_files.is_some()) && args.workload != "tree" {
         bail!("--tree and --tree-files go with --workload tree");
     }
+    if args.days.is_some() && args.workload != "laptop" {
+        bail!("--days goes with --workload laptop");
+    }
     if args.postmark.is_some() && args.workload != "postmark" {
         bail!("--postmark goes with --workload postmark");
     }
@@ -236,7 +274,7 @@ fn workload(args: &Args) -> Result<WorkloadOptions> {
         _ if !args.command.is_empty() => WorkloadOptions::Exec { command: args.command.clone() },
         "fragment" => WorkloadOptions::Fragment,
         "tree" => WorkloadOptions::Tree { source: args.tree.clone(), files: args.tree_files },
-        "laptop" => WorkloadOptions::Laptop,
+        "laptop" => WorkloadOptions::Laptop { days: args.days.unwrap_or(1) },
         "database" => WorkloadOptions::Database,
         "builds" => WorkloadOptions::Builds,
         "postmark" => WorkloadOptions::Postmark(args.postmark.clone().unwrap_or_default()),
@@ -304,30 +342,19 @@ fn timing(args: &Args) -> Result<Timing> {
     Ok(match (clock, args.speed) {
         (ClockName::Virtual, Some(_)) => bail!("--speed is for the real clock; add --clock real"),
         (ClockName::Virtual, None) => Timing::Virtual(VirtualOptions {
-            engine: engine(args)?,
+            engine: args.engine.engine()?,
             kernel: args.kernel.clone(),
             files: args.guest_file.clone(),
             limit: args.guest_limit,
         }),
-        (ClockName::Real, _) if args.engine == EngineName::Uml => {
-            bail!("--engine is for virtual time; leave out --clock real")
-        }
-        (ClockName::Real, _) if args.processor.is_some() => {
-            bail!("--processor is for virtual time with --engine uml; leave out --clock real")
-        }
         (ClockName::Real, Some(_)) if args.on.is_some() => {
             bail!("--speed is for emulated drives; leave out --on")
         }
-        (ClockName::Real, speed) => Timing::Real { speed: speed.unwrap_or(1.0) },
+        (ClockName::Real, speed) => {
+            args.engine.refuse_with_real_clock()?;
+            Timing::Real { speed: speed.unwrap_or(1.0) }
+        }
     })
-}
-
-fn engine(args: &Args) -> Result<Engine> {
-    match (args.engine, args.processor) {
-        (EngineName::Qemu, Some(_)) => bail!("--processor is for User Mode Linux; add --engine uml"),
-        (EngineName::Qemu, None) => Ok(Engine::Qemu),
-        (EngineName::Uml, processor) => Ok(Engine::Uml { processor: processor.unwrap_or_default() }),
-    }
 }
 
 fn smart_profile(args: &Args) -> Result<SmartProfile> {

@@ -14,7 +14,7 @@ use trimtab_lab::reproduce::{ExperimentName, ReproduceOptions, ReproducePlace, r
 use trimtab_linux::PROCFS;
 use trimtab_linux::mount::{Mount, mounts};
 
-use crate::compare::ClockName;
+use crate::compare::{ClockName, EngineArgs};
 use crate::outputs::Outputs;
 use crate::progress::Bar;
 use crate::{ended, interrupt, profile};
@@ -46,6 +46,8 @@ pub struct Args {
     /// Drive seconds per wall second with --clock real [default: 1]
     #[arg(long, value_name = "N", conflicts_with = "on")]
     speed: Option<f64>,
+    #[command(flatten)]
+    engine: EngineArgs,
     /// Kernel of the guests: debian:6.12 or another version of Debian's, or the path of a vmlinuz
     #[arg(long, value_name = "KERNEL", default_value = "debian:6.12", conflicts_with = "on")]
     kernel: KernelChoice,
@@ -75,6 +77,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let options = ReproduceOptions {
         experiments: experiments(&args),
         place: place(&args)?,
+        engine: args.engine.engine()?,
         kernel: args.kernel.clone(),
         limit: LIMIT,
         program: std::env::current_exe().context("cannot find the running executable")?,
@@ -107,7 +110,10 @@ fn place(args: &Args) -> Result<ReproducePlace> {
     let speed = match (args.clock, args.speed) {
         (ClockName::Virtual, Some(_)) => bail!("--speed is for the real clock; add --clock real"),
         (ClockName::Virtual, None) => None,
-        (ClockName::Real, speed) => Some(speed.unwrap_or(1.0)),
+        (ClockName::Real, speed) => {
+            args.engine.refuse_with_real_clock()?;
+            Some(speed.unwrap_or(1.0))
+        }
     };
     Ok(ReproducePlace::Emulated { drive: drive.map(|(profile, text)| (Box::new(profile), text)), speed })
 }

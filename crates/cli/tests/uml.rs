@@ -241,24 +241,125 @@ fn figures(run: &Run) -> (f64, f64, f64) {
     (waited, sum(&|step| step.erases.unwrap_or(0) as f64), programmed / written)
 }
 
+/// Runs a comparison in a kind of guest, and returns its document.
+fn compared_in(engine: &str, options: &[&str]) -> CompareDocument {
+    let room = tempfile::tempdir().unwrap();
+    let json = room.path().join("compare.json");
+    let options = [options, &["--engine", engine, "--json", json.to_str().unwrap()]].concat();
+    let output = compare(0, &options, &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = document(&json);
+    let Clock::Virtual { engine: ran, .. } = &document.clock else { panic!("{:?}", document.clock) };
+    assert_eq!(matches!(ran, Engine::Uml { .. }), engine == "uml", "{ran:?}");
+    document
+}
+
+/// Whether a figure is within this share of the expected one.
+fn close(expected: f64, found: f64, within: f64) -> bool {
+    (found / expected - 1.0).abs() <= within
+}
+
 #[test]
 fn results_agree_with_those_of_qemu() {
     let Some(_) = image(&[FileSystem::Ext4], ProcessorCosts::default()) else { return };
-    let room = tempfile::tempdir().unwrap();
-    let results = ["qemu", "uml"].map(|engine| {
-        let json = room.path().join(engine);
-        let options =
-            ["--policy", "none,smart", "--idle", "0s", "--engine", engine, "--json", json.to_str().unwrap()];
-        let output = compare(0, &options, &[]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        document(&json).runs
-    });
-    let [qemu, uml] = results;
+    let [qemu, uml] =
+        ["qemu", "uml"].map(|engine| compared_in(engine, &["--policy", "none,smart", "--idle", "0s"]).runs);
+    let rows = first_screen();
     for (qemu, uml) in qemu.iter().zip(&uml) {
         let (expected, found) = (figures(qemu), figures(uml));
-        let close = |expected: f64, found: f64, within: f64| (found / expected - 1.0).abs() <= within;
         assert!(close(expected.1, found.1, 0.01), "erases {expected:?} {found:?}");
         assert!(close(expected.2, found.2, 0.01), "WAF {expected:?} {found:?}");
         assert!(close(expected.0, found.0, 0.15), "waited {expected:?} {found:?}");
+        is_row_of_first_screen(&rows, qemu);
+    }
+}
+
+/// The text of README.md.
+fn readme() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    fs::read_to_string(path).unwrap()
+}
+
+/// A row of README's tables.
+#[derive(Debug)]
+struct Row {
+    idle_s: f64,
+    policy: String,
+    /// Seconds waited, erases and write amplification.
+    figures: (f64, f64, f64),
+}
+
+/// The rows of README's comparison.
+fn first_screen() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut idle_s = 0.0;
+    for line in readme().lines() {
+        match line.trim() {
+            "ext4 without a pause" => idle_s = 0.0,
+            "ext4 with a pause of 1 min" => idle_s = 60.0,
+            _ => {}
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["none" | "online" | "batched" | "smart", waited, versus, ..] = words[..] else { continue };
+        if versus.ends_with('×') {
+            // From the end: erases, WAF, discards, and two of stale data.
+            let figure = |from_end: usize| words[words.len() - from_end].parse().unwrap();
+            let figures = (waited.parse().unwrap(), figure(5), figure(4));
+            rows.push(Row { idle_s, policy: words[0].to_owned(), figures });
+        }
+    }
+    assert_eq!(rows.len(), 8, "{rows:?}");
+    rows
+}
+
+/// Holds a run to its row. Waits differ by up to 4.5 % from one build to another.
+fn is_row_of_first_screen(rows: &[Row], run: &Run) {
+    let is_of = |row: &&Row| row.policy == run.policy.to_string() && row.idle_s == run.idle_s;
+    let row =
+        rows.iter().find(is_of).unwrap_or_else(|| panic!("README has no {} {}", run.policy, run.idle_s));
+    let found = figures(run);
+    assert!(close(row.figures.0, found.0, 0.05), "waited: {row:?} {found:?}");
+    assert!(close(row.figures.1, found.1, 0.02), "erases: {row:?} {found:?}");
+    assert!(close(row.figures.2, found.2, 0.02), "WAF: {row:?} {found:?}");
+}
+
+/// The numbers of README's text from these words on.
+fn numbers_after(words: &str) -> impl Iterator<Item = f64> {
+    let text = readme().split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, rest) = text.split_once(words).unwrap_or_else(|| panic!("README does not say {words:?}"));
+    let numbers: Vec<f64> = rest
+        .split(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .filter_map(|word| word.trim_matches('.').parse().ok())
+        .take(8)
+        .collect();
+    numbers.into_iter()
+}
+
+#[test]
+fn figures_of_the_first_screen_are_those_of_this_build() {
+    let Some(_) = image(&[FileSystem::Ext4], ProcessorCosts::default()) else { return };
+    let rows = first_screen();
+    let compared = compared_in("uml", &[]);
+    assert_eq!(compared.runs.len(), rows.len());
+    compared.runs.iter().for_each(|run| is_row_of_first_screen(&rows, run));
+
+    let runs = compared_in("uml", &["--size", "2G", "--idle", "0s"]).runs;
+    let found: Vec<_> = runs.iter().map(figures).collect();
+    let mut said = numbers_after("With 2 GiB (`--size 2G --idle 0s`), the waits are");
+    let waits: Vec<f64> = said.by_ref().take(3).collect();
+    for (found, said) in found.iter().zip([waits[0], waits[1], waits[2], waits[2]]) {
+        assert!(close(said, found.0, 0.05), "waited with 2 GiB: {said} {found:?}");
+    }
+    let fewer = 100.0 * (1.0 - found[3].1 / found[0].1);
+    let said = said.next().unwrap();
+    assert!((said - fewer).abs() <= 2.0, "smart erases {said} % fewer blocks with 2 GiB: {fewer}");
+
+    let options = ["--writers", "8", "--idle", "0s", "--policy", "none,smart"];
+    let runs = compared_in("uml", &options).runs;
+    let (none, smart) = (figures(&runs[0]), figures(&runs[1]));
+    let mut said = numbers_after("with eight writers (`--writers 8 --idle 0s`), you wait");
+    for (what, none, smart) in [("wait", none.0, smart.0), ("erases", none.1, smart.1)] {
+        let (said, found) = (said.next().unwrap(), 100.0 * (1.0 - smart / none));
+        assert!((said - found).abs() <= 3.0, "{what} with eight writers: {said} % less, {found}");
     }
 }

@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use trimtab_core::document::reproduce::{ChartPair, Claim, Experiment, Source};
-use trimtab_core::document::{REPRODUCE_SCHEMA, ReproduceDocument};
+use trimtab_core::document::{Engine, REPRODUCE_SCHEMA, ReproduceDocument};
 use trimtab_core::error::chain;
 use trimtab_core::interrupt::{Interrupt, Interrupted};
 use trimtab_core::profile::Profile;
@@ -49,7 +49,9 @@ pub struct ReproduceOptions {
     pub experiments: Vec<ExperimentName>,
     /// Where the file systems are.
     pub place: ReproducePlace,
-    /// The kernel of the guests.
+    /// What runs the guests.
+    pub engine: Engine,
+    /// Their kernel in QEMU.
     pub kernel: KernelChoice,
     /// The wall time after which a guest counts as hung.
     pub limit: Duration,

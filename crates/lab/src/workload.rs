@@ -68,8 +68,11 @@ pub enum WorkloadOptions {
     Maintenance(Maintenance),
     /// Fill, delete, write interleaved files, delete them one by one, write one large file.
     Fragment,
-    /// 24 hours of a laptop, with pauses of its own.
-    Laptop,
+    /// Days of a laptop, with pauses of its own.
+    Laptop {
+        /// How many.
+        days: u32,
+    },
     /// A log-structured merge tree: tables written, compacted and deleted under reads.
     Database,
     /// Check out, compile, delete, again and again without a pause.
@@ -120,7 +123,7 @@ impl WorkloadOptions {
                 arguments
             }
             Self::Fragment => words(&["--workload", "fragment"]),
-            Self::Laptop => words(&["--workload", "laptop"]),
+            Self::Laptop { days } => words(&["--workload", "laptop", "--days", &days.to_string()]),
             Self::Database => words(&["--workload", "database"]),
             Self::Builds => words(&["--workload", "builds"]),
             Self::Postmark(options) => words(&["--workload", "postmark", "--postmark", &options.to_string()]),
@@ -172,7 +175,7 @@ impl WorkloadOptions {
                 Box::new(tree::TreeWorkload::synthetic(seed, share.count(files.into()) as usize))
             }
             Self::Fragment => Box::new(fragment::FragmentWorkload::new(scope.size, seed)),
-            Self::Laptop => Box::new(laptop::LaptopWorkload::new(scope.seed, seed)),
+            Self::Laptop { days } => Box::new(laptop::LaptopWorkload::new(*days, scope.seed, seed)),
             Self::Database => Box::new(database::DatabaseWorkload::new(seed)),
             Self::Builds => Box::new(builds::BuildsWorkload::new(seed)),
             Self::Postmark(options) => Box::new(postmark::PostmarkWorkload::new(options.clone(), seed)),
@@ -196,7 +199,7 @@ impl WorkloadOptions {
             | Self::Aged
             | Self::Maintenance(_)
             | Self::Fragment
-            | Self::Laptop
+            | Self::Laptop { .. }
             | Self::Database
             | Self::Builds
             | Self::Exec { .. } => None,
@@ -206,7 +209,7 @@ impl WorkloadOptions {
     /// Drive time from one read of the probe to the next that suits the length of this workload.
     pub fn probe_interval(&self) -> Duration {
         match self {
-            Self::Laptop => laptop::PROBE_INTERVAL,
+            Self::Laptop { .. } => laptop::PROBE_INTERVAL,
             Self::Tree { .. }
             | Self::Fragment
             | Self::Database

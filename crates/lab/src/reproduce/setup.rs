@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_core::document::Engine;
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
 use trimtab_core::profile::{Profile, builtin_text};
 
@@ -117,7 +116,7 @@ impl Setup {
                     ),
                 };
                 let guests = VirtualOptions {
-                    engine: Engine::Qemu,
+                    engine: options.engine,
                     kernel: options.kernel.clone(),
                     files: Vec::new(),
                     limit: options.limit,

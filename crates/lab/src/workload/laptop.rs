@@ -1,4 +1,4 @@
-//! A laptop's day: 24 hours of pauses, with the work of a person and of the system between them.
+//! A laptop's days: 24 hours of pauses each, with the work of a person and of the system between them.
 //!
 //! Sources for its shape:
 //! - Eight hours of use a day are those of the client class of JEDEC JESD218 ("Establishing industry
@@ -41,14 +41,16 @@ const MOST: Bytes = Bytes(8 << 30);
 
 /// The workload `laptop`.
 pub struct LaptopWorkload {
+    days: u32,
     schedule_seed: u64,
     seed: u64,
 }
 
 impl LaptopWorkload {
-    /// With files and contents from `seed`, at the times that `schedule_seed` gives. Writers have the times in common.
-    pub fn new(schedule_seed: u64, seed: u64) -> Self {
-        Self { schedule_seed, seed }
+    /// So many days with files and contents from `seed`, at the times that `schedule_seed` gives. Writers have the
+    /// times in common.
+    pub fn new(days: u32, schedule_seed: u64, seed: u64) -> Self {
+        Self { days, schedule_seed, seed }
     }
 }
 
@@ -56,10 +58,12 @@ impl Workload for LaptopWorkload {
     fn description(&self) -> WorkloadDescription {
         WorkloadDescription {
             name: "laptop".to_owned(),
-            summary: "24 hours of a laptop on a used drive that is half full: package updates, a browser's \
-                      cache, documents, two builds, a download that is deleted later, and pauses of its own \
-                      (--idle does not apply)"
-                .to_owned(),
+            summary: format!(
+                "{} of a laptop on a used drive that is half full: package updates, a browser's cache, documents, \
+                 two builds{each}, a download that is deleted later, and pauses of its own (--idle does not apply)",
+                if self.days == 1 { "24 hours".to_owned() } else { format!("{} days", self.days) },
+                each = if self.days == 1 { "" } else { " a day" },
+            ),
             seed: self.seed,
             delete_steps: vec!["clean".to_owned(), "tidy".to_owned()],
             write_step: Some("download".to_owned()),
@@ -81,7 +85,18 @@ impl Workload for LaptopWorkload {
         let mut day = Day::new(self.seed, space);
         stage.activity("install", |work| day.install(work))?;
         fill_once(stage, percent(space, FILL), self.seed)?;
-        for event in schedule(self.schedule_seed) {
+        for number in 0..self.days {
+            self.run_day(number, &mut day, stage)?;
+        }
+        Ok(())
+    }
+}
+
+impl LaptopWorkload {
+    /// Does what happens on the day of this number, counted from 0.
+    fn run_day(&self, number: u32, day: &mut Day, stage: &mut Stage) -> Result<(), LabError> {
+        day.begin();
+        for event in schedule(self.schedule_seed, number) {
             match event {
                 Event::Pause(name, length) => stage.pause_for(name, length)?,
                 Event::Update => stage.activity("update", |work| day.update(work))?,
@@ -99,7 +114,7 @@ impl Workload for LaptopWorkload {
 
 #[cfg(test)]
 mod tests {
-    use trimtab_core::document::StepKind;
+    use trimtab_core::document::{Run, StepKind};
 
     use super::*;
     use crate::workload::WorkloadOptions;
@@ -107,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_day_takes_24_hours_of_pauses_of_its_own() {
-        let run = ran(WorkloadOptions::Laptop, LEAST);
+        let run = ran(WorkloadOptions::Laptop { days: 1 }, LEAST);
         let pauses = run.steps.iter().filter(|step| step.kind == StepKind::Pause);
         let idle: f64 = pauses.map(|step| step.length_s).sum();
         assert!(idle >= 86_400.0, "{idle}");
@@ -116,6 +131,18 @@ mod tests {
         {
             assert!(names(&run).contains(&name), "{name}");
         }
-        assert!(refused(WorkloadOptions::Laptop, Bytes(LEAST.0 - 1)).contains("needs 128 MiB"));
+        let short = refused(WorkloadOptions::Laptop { days: 1 }, Bytes(LEAST.0 - 1));
+        assert!(short.contains("needs 128 MiB"), "{short}");
+    }
+
+    #[test]
+    fn a_further_day_follows_with_as_much_work() {
+        let [one, three] = [1, 3].map(|days| ran(WorkloadOptions::Laptop { days }, LEAST));
+        let count = |run: &Run, name| names(run).iter().filter(|step| **step == name).count();
+        for name in ["night", "update", "browse", "save", "build", "download", "tidy"] {
+            assert_eq!(count(&three, name), 3 * count(&one, name), "{name}");
+        }
+        // What was built in the afternoon is deleted on the next morning.
+        assert_eq!((count(&one, "clean"), count(&three, "clean")), (1, 5));
     }
 }

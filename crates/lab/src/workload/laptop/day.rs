@@ -47,16 +47,16 @@ const OBJECT: (Bytes, f64) = (Bytes(64 << 10), 1.2);
 /// The share of the space, in percent, that the download fills.
 const DOWNLOADED: u64 = 6;
 
-/// The files of a laptop, and the work of a day on them.
+/// The files of a laptop, and the work of one day after the other on them.
 pub struct Day {
     space: Bytes,
     random: SmallRng,
     /// The sizes of the files of each package.
     packages: Vec<Vec<Bytes>>,
-    /// The responses that the browser will cache, and their number at each visit.
+    /// The responses that the browser will cache today, and their number at each visit.
     responses: VecDeque<Bytes>,
     to_a_visit: usize,
-    /// The sizes that documents will be saved with.
+    /// The sizes that documents will be saved with today.
     saves: Vec<Bytes>,
     /// The browser's cache, oldest first.
     cached: VecDeque<(u64, Bytes)>,
@@ -92,26 +92,20 @@ fn replace(work: &mut Work, path: &Path, length: Bytes) -> Result<(), LabError> 
 }
 
 impl Day {
-    /// A day drawn from `seed` for a laptop with `space`.
+    /// The files of a laptop with `space`, drawn from `seed`.
     pub fn new(seed: u64, space: Bytes) -> Self {
         let mut random = SmallRng::seed_from_u64(seed ^ 0x64_6179);
         let mut draw = |total, (mean, spread)| sizes(&mut random, count(total, mean), total, spread);
         let files = draw(percent(space, PACKAGES), PACKAGED);
-        // What fills the cache on the day before comes first.
-        let before = count(percent(space, CACHE), RESPONSE.0);
-        let mut responses = draw(percent(space, CACHE), RESPONSE);
-        let today = draw(percent(space, CACHED), RESPONSE);
-        let to_a_visit = today.len().div_ceil(VISITS);
-        debug_assert_eq!(before, responses.len());
-        responses.extend(today);
-        let saves = sizes(&mut random, SAVES, percent(space, SAVED), SAVED_SPREAD);
+        // What fills the cache before the first day.
+        let responses = draw(percent(space, CACHE), RESPONSE);
         Self {
             space,
             random,
             packages: files.chunks(TO_A_PACKAGE).map(<[Bytes]>::to_vec).collect(),
             responses: responses.into(),
-            to_a_visit,
-            saves,
+            to_a_visit: 0,
+            saves: Vec::new(),
             cached: VecDeque::new(),
             cached_bytes: Bytes::ZERO,
             cached_files: 0,
@@ -119,7 +113,7 @@ impl Day {
         }
     }
 
-    /// Everything that is there before the day begins.
+    /// Everything that is there before the first day begins.
     pub fn install(&mut self, work: &mut Work) -> Result<(), LabError> {
         for dir in ["media", "archives", "cache", "documents", "project"] {
             work.make_dir(Path::new(dir))?;
@@ -137,6 +131,15 @@ impl Day {
         let mean = Bytes(percent(self.space, SAVED).0 / SAVES as u64);
         (0..DOCUMENTS).try_for_each(|number| work.write(&document(number), mean))?;
         work.sync()
+    }
+
+    /// Draws what the browser and the user will write today.
+    pub fn begin(&mut self) {
+        let (total, (mean, spread)) = (percent(self.space, CACHED), RESPONSE);
+        let today = sizes(&mut self.random, count(total, mean), total, spread);
+        self.to_a_visit = today.len().div_ceil(VISITS);
+        self.responses.extend(today);
+        self.saves = sizes(&mut self.random, SAVES, percent(self.space, SAVED), SAVED_SPREAD);
     }
 
     /// Downloads the archives of packages, replaces their files, and deletes the archives.
@@ -246,7 +249,8 @@ mod tests {
     #[test]
     fn a_day_writes_a_quarter_of_the_space() {
         let space = Bytes(128 << 20);
-        let day = Day::new(1, space);
+        let mut day = Day::new(1, space);
+        day.begin();
         let updated: Bytes = day.packages.iter().step_by(UPDATED).flatten().copied().sum();
         let browsed: Bytes = day.responses.iter().copied().sum();
         let browsed = browsed.saturating_sub(percent(space, CACHE));
@@ -263,6 +267,7 @@ mod tests {
         let mut work = Work::new(dir.path().to_owned(), space, 1, Interrupt::never());
         let mut day = Day::new(1, space);
         day.install(&mut work).unwrap();
+        day.begin();
         let (installed, _) = taken(dir.path());
         assert!((percent(space, 40)..percent(space, 55)).contains(&installed), "{installed}");
         day.update(&mut work).unwrap();

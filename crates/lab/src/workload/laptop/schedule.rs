@@ -1,4 +1,4 @@
-//! When things happen in a laptop's day.
+//! When things happen in a laptop's days.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ pub enum Event {
     Tidy,
 }
 
-/// Returns what happens from midnight to midnight. The pauses amount to 24 hours.
-pub fn schedule(seed: u64) -> Vec<Event> {
-    let mut random = SmallRng::seed_from_u64(seed ^ 0x6c61_7074_6f70);
+/// Returns what happens on the day of this number, counted from 0, from midnight to midnight. The pauses amount to 24 hours.
+pub fn schedule(seed: u64, day: u32) -> Vec<Event> {
+    let mut random = SmallRng::seed_from_u64(seed.wrapping_add(day.into()) ^ 0x6c61_7074_6f70);
     let mut saves = [true; VISITS];
     saves[SAVES..].fill(false);
     saves.shuffle(&mut random);
@@ -51,7 +51,9 @@ pub fn schedule(seed: u64) -> Vec<Event> {
         match visit {
             0 => events.push(Event::Update),
             12 => events.push(Event::Download),
-            24 => events.push(Event::Build),
+            24 if day == 0 => events.push(Event::Build),
+            // The output of the day before is still there.
+            24 => events.extend([Event::Clean, Event::Build]),
             48 => events.push(Event::Pause("lunch", LUNCH)),
             72 => events.extend([Event::Clean, Event::Build]),
             90 => events.push(Event::Tidy),
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn pauses_amount_to_a_day() {
         for seed in 0..20 {
-            let events = schedule(seed);
+            let events = schedule(seed, 0);
             let pauses: Vec<_> = events
                 .iter()
                 .filter_map(|event| if let Event::Pause(_, length) = event { Some(*length) } else { None })
@@ -102,8 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn a_day_depends_on_its_seed_only() {
-        assert_eq!(schedule(1), schedule(1));
-        assert_ne!(schedule(1), schedule(2));
+    fn a_day_depends_on_its_seed_and_number_only() {
+        assert_eq!(schedule(1, 0), schedule(1, 0));
+        assert_ne!(schedule(1, 0), schedule(2, 0));
+        assert_ne!(schedule(1, 0), schedule(1, 1));
     }
 }
