@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Wall time up to a deadline, of which each step gets its share; what one leaves goes to the next.
+/// Wall time up to a deadline. Each step gets its share; what one leaves goes to the next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     deadline: Instant,

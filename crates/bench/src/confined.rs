@@ -1,4 +1,4 @@
-//! A device of which only a range may be touched, whatever goes wrong above it.
+//! A device with one range that may be touched, whatever goes wrong above it.
 
 use std::io;
 use std::time::{Duration, Instant};

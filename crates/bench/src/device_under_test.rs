@@ -19,7 +19,7 @@ const FILL: (Bytes, u32) = (Bytes::MIB, 8);
 /// The least sequential write that tells a device's write rate.
 const RATED: Bytes = Bytes(16 << 20);
 
-/// The assumed write rate in bytes a second until a first write was measured: that of the slowest flash of
+/// The assumed write rate in bytes a second until a first write was measured: as fast as the slowest flash of
 /// today.
 const SLOW: f64 = 20e6;
 
@@ -223,7 +223,7 @@ pub(crate) struct Ended {
     pub(crate) at: Instant,
 }
 
-/// `extent` in pieces of `size`, the last of which may be shorter.
+/// `extent` in pieces of `size`; the last may be shorter.
 pub(crate) fn pieces(extent: Extent, size: Bytes) -> impl Iterator<Item = Extent> {
     (extent.start.0..extent.end.0)
         .step_by(size.0 as usize)

@@ -26,7 +26,7 @@ use trimtab_core::stats::median;
 const PATTERNS: [&[Pattern]; 2] =
     [&[Pattern::Sequential, Pattern::Random], &[Pattern::Unaligned, Pattern::Discarded, Pattern::Unwritten]];
 
-/// The patterns over areas without data whose cost is compared with that of data.
+/// The patterns over areas without data whose cost is compared with the cost of data.
 const NO_DATA: [Pattern; 2] = [Pattern::Discarded, Pattern::Unwritten];
 
 /// Data matter where they make up more than this part of the cost of a GiB.
@@ -70,7 +70,7 @@ pub(super) fn curve(document: &BenchDocument) -> Vec<&SweepCell> {
         .unwrap_or_default()
 }
 
-/// The cells of one discard at a time of that of `patterns` with the most sizes.
+/// The cells of one discard at a time, of the pattern in `patterns` that has the most sizes.
 fn longest<'a>(document: &'a BenchDocument, patterns: &[Pattern]) -> Vec<&'a SweepCell> {
     let of = |pattern: Pattern| -> Vec<&SweepCell> {
         let cells: Vec<_> = document
@@ -91,7 +91,7 @@ fn longest<'a>(document: &'a BenchDocument, patterns: &[Pattern]) -> Vec<&'a Swe
     patterns.iter().rev().map(|pattern| of(*pattern)).max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The cost that data add to each GiB, in milliseconds: that of discards of data (`cost`) less that of discards of
+/// The cost that data add to each GiB, in milliseconds: the cost of discards of data (`cost`) less the cost of discards of
 /// none. None where they differ by no more than the noise.
 fn per_mapped(document: &BenchDocument, cost_of_data: &Cost) -> Option<Estimate> {
     if longest(document, PATTERNS[0]).is_empty() {
@@ -104,7 +104,7 @@ fn per_mapped(document: &BenchDocument, cost_of_data: &Cost) -> Option<Estimate>
     (found.low > 0.0 && value > LEAST_OF_DATA * data.value).then_some(found)
 }
 
-/// How many discards the drive works on at once: by how much the rate of those in flight together exceeds that of one
+/// How many discards the drive works on at once: by how much the rate of those in flight together exceeds the rate of one
 /// at a time. None where they do not run beside each other, or no such rates were measured.
 fn at_once(document: &BenchDocument) -> Option<u32> {
     let rate = |of: &SweepCell, depth: u32| {
@@ -196,7 +196,7 @@ fn pays(document: &BenchDocument, cost: &Cost) -> Result<(Estimate, String), NoS
 }
 
 /// The seconds that a GiB takes, from the MiB/s of some rounds: their median, with the interval
-/// that their spread gives it (the standard error of a median is 1.2533 times that of a mean, and
+/// that their spread gives it (the standard error of a median is 1.2533 times a mean's, and
 /// 1.4826 times the median distance from it estimates the standard deviation).
 fn seconds_per_gib(rounds: &[f64]) -> Option<Estimate> {
     let seconds: Vec<_> = rounds.iter().map(|mib_s| 1024.0 / mib_s).collect();

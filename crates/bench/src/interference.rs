@@ -46,7 +46,7 @@ const LEAST_SPAN: Duration = Duration::from_secs(1);
 /// Their rates, a second.
 const DISCARD_RATES: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// Added latency counts where it is more than so many standard errors.
+/// Added latency counts where it is more than this many standard errors.
 const NOISE: f64 = 2.0;
 
 /// The part of the time that discards may keep the device busy in a cell: a device that can't keep

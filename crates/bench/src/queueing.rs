@@ -56,7 +56,7 @@ struct Medians {
 }
 
 /// Measures whether discards wait, and whether they hold back what comes after them, on a device
-/// whose queue holds so many requests; zero where it has none.
+/// whose queue holds this many requests; zero where it has none.
 pub(crate) fn measure(
     tested: &mut DeviceUnderTest,
     queue_requests: u32,

@@ -27,9 +27,9 @@ const SIZE: Bytes = Bytes(6 << 30);
 const FILES: usize = 8000;
 /// The mean length of a file.
 const LENGTH: Bytes = Bytes(128 << 10);
-/// Of the files that are written first, one in so many is kept.
+/// Of the files that are written first, one in this many is kept.
 const KEPT: usize = 4;
-/// Of those, one in so many is deleted and written again each time.
+/// Of those, one in this many is deleted and written again each time.
 const CHURN: usize = 100;
 /// How long after that what is left to be written is: `trimtab trim` would wait for it, and fstrim not.
 const SETTLED: Duration = Duration::from_secs(3);
@@ -236,7 +236,7 @@ impl Service {
         self.child.wait().expect("it ends");
     }
 
-    /// Waits until `is_so` holds for its status of the file system; none if it does not manage it.
+    /// Waits until `is_so` holds for its status of the file system; `None` if it does not manage it.
     fn wait(&self, is_so: impl Fn(Option<&FileSystemStatus>) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         let is_it = |fs: &&FileSystemStatus| fs.mount == self.mount && fs.state != State::Off;

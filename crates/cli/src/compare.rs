@@ -111,7 +111,7 @@ pub struct Args {
     /// sent it
     #[arg(long, conflicts_with = "on")]
     no_merges: bool,
-    /// Size of the emulated drive, or whole: that of the drive which the profile describes. With --on, the most space that the
+    /// Size of the emulated drive, or whole, for the drive that the profile describes. With --on, the most space that the
     /// workload may use
     #[arg(long, default_value = "512M")]
     size: DriveSize,
@@ -188,7 +188,7 @@ pub enum EngineName {
     Uml,
 }
 
-/// What runs the guests.
+/// The options of the engine that runs the guests.
 #[derive(clap::Args)]
 pub struct EngineArgs {
     /// Program that runs the guests in virtual time: qemu, or uml (User Mode Linux, much faster: computing takes

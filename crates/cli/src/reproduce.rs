@@ -39,7 +39,7 @@ pub struct Args {
     /// formatted, so only a part of the claims can be measured
     #[arg(long, value_name = "DIR|DEV", conflicts_with = "drive")]
     on: Option<PathBuf>,
-    /// Clock of the emulated drives: virtual (that of guests, which skips idle time), or real (this machine's own
+    /// Clock of the emulated drives: virtual (the guests' own, which skips idle time), or real (this machine's own
     /// kernel and clock; needs root)
     #[arg(long, value_name = "CLOCK", default_value = "virtual", conflicts_with = "on")]
     clock: ClockName,

@@ -32,7 +32,7 @@ pub struct Args {
     /// Compute only this part of the cells, such as 1/8: the first of eight
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Compute so many cells at a time [default: one a processor, as far as the memory reaches]
+    /// Compute this many cells at a time [default: one a processor, as far as the memory reaches]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     jobs: Option<u32>,
     /// Traces
@@ -44,7 +44,7 @@ pub struct Args {
     /// Policies, as of sim [default: none,online,batched,smart,ideal]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<SimPolicy>,
-    /// Over-provisioning of the drives, as a fraction: 0.07 is 7 % [default: that of each profile]
+    /// Over-provisioning of the drives, as a fraction: 0.07 is 7 % [default: as in each profile]
     #[arg(long, value_name = "OP,...", value_delimiter = ',')]
     over_provisioning: Vec<f64>,
     /// Multiples of the recorded think times

@@ -19,7 +19,7 @@ pub struct Row {
     errors: u64,
     mean_bytes: Option<Bytes>,
     sizes: Vec<SizeBucket>,
-    /// The latency of the events whose latency is known; none if there are none.
+    /// The latency of the events whose latency is known; `None` if there are none.
     latency: Option<LatencySummary>,
 }
 

@@ -31,7 +31,7 @@ use crate::{FAILED, complain, failed, interrupt, pause, profile};
 use pending::Pending;
 use watch::Watch;
 
-/// The exit code if no file system could be trimmed; the same as that of fstrim.
+/// The exit code if no file system could be trimmed; the same as fstrim's.
 const ALL_FAILED: u8 = 32;
 /// The exit code if only some file systems could be trimmed.
 const SOME_FAILED: u8 = 64;
@@ -251,7 +251,7 @@ fn report(path: &Path) -> Report {
     Report { target, outcome: Outcome::Failed, reason: None, plan: None, sent: None }
 }
 
-/// Trims the file system mounted at `path`, and prints errors at once. Returns none if it is one of many and
+/// Trims the file system mounted at `path`, and prints errors at once. Returns `None` if it is one of many and
 /// does not support trims.
 fn trim(args: &Args, job: &Job, path: &Path) -> Option<Report> {
     let mut report = report(path);

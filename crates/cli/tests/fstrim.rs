@@ -23,7 +23,7 @@ fn program() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The fstrim of util-linux 2.41; none if it can't be fetched.
+/// The fstrim of util-linux 2.41; `None` if it can't be fetched.
 fn reference() -> Option<String> {
     let output = ran("vm/util-linux", &[])?;
     Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())

@@ -152,7 +152,7 @@ fn earlier_results_are_kept() {
         }
         fs::remove_file(&file).unwrap();
     }
-    // The last page is that of a sweep.
+    // The last page belongs to a sweep.
     let page = dir.path().join("index.html");
     let said = refused(&trimtab(&[&replay[..], &["--report", report]].concat(), &[]));
     assert_eq!(said, format!("trimtab: {} exists; --overwrite replaces it\n", page.display()));

@@ -233,7 +233,7 @@ fn inspect(browser: &Path, page: &Path, options: &[&str]) -> Value {
     serde_json::from_str(&found.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")).unwrap()
 }
 
-/// The browser, or none if there is none: then the test is skipped, but never on CI.
+/// The browser, or `None` if there is none: then the test is skipped, but never on CI.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|file| file.is_file());

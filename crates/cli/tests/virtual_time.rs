@@ -17,7 +17,7 @@ use trimtab_lab::guest::{
     GuestCommand, GuestError, GuestImage, GuestOptions, GuestOutput, GuestStatus, KernelChoice,
 };
 
-/// An image with Debian's kernel 6.12, or none if this machine can't have it.
+/// An image with Debian's kernel 6.12, or `None` if this machine can't have it.
 fn image() -> Option<GuestImage> {
     let found = guest::ran("vm/kernel", &[])?;
     let kernel = PathBuf::from(String::from_utf8(found.stdout).unwrap().trim());

@@ -77,7 +77,7 @@ impl Trace {
         ours.fold((0, Bytes::ZERO), |(count, bytes), event| (count + 1, bytes + event.extent.len()))
     }
 
-    /// How many commands the requests of a kind came in, each of which may have several ranges.
+    /// How many commands the requests of a kind came in. Each may have several ranges.
     fn commands(&self, kind: EventKind) -> u64 {
         let ours = self.events.iter().filter(|event| event.kind == kind);
         ours.map(|event| (event.at, event.latency)).collect::<BTreeSet<_>>().len() as u64
@@ -214,7 +214,7 @@ fn an_f2fs_that_discards_by_itself_does_so_as_the_goals_say() {
     assert_ne!(before, steered);
     assert_eq!(read("after"), before);
     let took = |name| read(name).trim().parse::<u64>().unwrap();
-    // 32 MiB in blocks of 512 bytes, some of which may be the file system's own.
+    // 32 MiB in blocks of 512 bytes, and some may be the file system's own.
     let given_back = took("took-before") - took("took-after");
     assert!(given_back >= 60_000, "{given_back} blocks");
 }

@@ -94,7 +94,7 @@ pub struct Trimmed {
     /// The extents that were trimmed, but are in units of the storage which files still use in part.
     #[serde(default)]
     pub partial: ExtentSet,
-    /// The discards that the drive completed in that time; none if unknown, as after a failure.
+    /// The discards that the drive completed in that time; `None` if unknown, as after a failure.
     pub sent: Option<Sent>,
 }
 

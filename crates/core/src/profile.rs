@@ -310,7 +310,7 @@ pub struct UnknownGcPolicy {
 }
 
 impl GcPolicy {
-    /// The most blocks that d-choices draws for each one it cleans: with so many it cleans as `greedy`
+    /// The most blocks that d-choices draws for each one it cleans: with this many it cleans as `greedy`
     /// does, and takes long.
     pub const MOST_CHOICES: u32 = 1024;
 }

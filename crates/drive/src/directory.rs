@@ -78,7 +78,7 @@ impl Registry {
     }
 }
 
-/// Returns a process that keeps `device` in use; none if none is found.
+/// Returns a process that keeps `device` in use; `None` if none is found.
 pub(crate) fn holder(device: &Path) -> Option<Holder> {
     let number = BlockDevice::open(Path::new(SYSFS), device).and_then(|block| block.number()).ok()?;
     trimtab_linux::holder::holder(Path::new(PROCFS), device, number)

@@ -140,7 +140,7 @@ pub enum DriveError {
         name: String,
         /// Its block device.
         device: PathBuf,
-        /// The process that uses it; none if none was found.
+        /// The process that uses it; `None` if none was found.
         holder: Option<Holder>,
     },
     /// The drive was removed while a program had it open.
@@ -151,7 +151,7 @@ pub enum DriveError {
     Lingers {
         /// The drive's name.
         name: String,
-        /// The program; none if none was found.
+        /// The program; `None` if none was found.
         holder: Option<Holder>,
     },
     /// The path of the data file leads to another file, or nobody knows which file it was.

@@ -111,9 +111,9 @@ pub struct QueueLimits {
 /// earlier. Zero in model time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PathTimes {
-    /// Of a read of 4 KiB; it is taken for that of every read and write.
+    /// Of a read of 4 KiB; it is taken for every read and write.
     pub transfer: Duration,
-    /// Of a discard; it is taken for that of a flush too.
+    /// Of a discard; it is taken for a flush, too.
     pub discard: Duration,
 }
 

@@ -205,7 +205,7 @@ impl Array {
         out
     }
 
-    /// Reads so many pages of a unit from `start`; returns when they are out.
+    /// Reads this many pages of a unit from `start`; returns when they are out.
     pub(crate) fn read_unit(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
         self.read_on::<true>(unit, pages, start)
     }

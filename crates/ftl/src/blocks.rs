@@ -30,7 +30,7 @@ struct Link {
 pub(crate) struct Blocks {
     policy: GcPolicy,
     rng: Xoshiro256PlusPlus,
-    /// All blocks, of which the first `data` can be cleaned; the others are the cache's own.
+    /// All blocks: the first `data` can be cleaned, the others are the cache's own.
     count: u32,
     data: u32,
     pages_per_block: u32,

@@ -128,7 +128,7 @@ impl Controller {
         self.mapped = at;
     }
 
-    /// Reads `pages` pages, of which the `physical` ones have data; returns when they are read.
+    /// Reads `pages` pages; the `physical` ones among them have data; returns when they are read.
     pub(crate) fn read(&mut self, start: Nanos, pages: u64, physical: impl Iterator<Item = u32>) -> Nanos {
         self.link_read = self.link_read.max(start) + self.link_read_page * pages;
         let out = self.array.read(physical, start);
@@ -188,7 +188,7 @@ impl Flash for Controller {
     }
 }
 
-/// A host that sends commands, of which the drive says when each is done.
+/// A host that sends commands. The drive says when each is done.
 pub(crate) trait CommandSender {
     /// Returns when the next command is sent.
     fn send(&mut self) -> Nanos;

@@ -454,7 +454,7 @@ impl Device {
         unmapped
     }
 
-    /// Programs the journal that so many ranges fill at `done`: no more pages than they have, or those of one
+    /// Programs the journal that this many ranges fill at `done`: no more pages than they have, or those of one
     /// entry, as a range's entry is no larger than the range.
     fn write_journal(&mut self, ranges: u64, done: Nanos) {
         self.journal += self.discard.journal_per_range.value * ranges;

@@ -8,7 +8,7 @@ use trimtab_core::{Bytes, Nanos};
 pub(crate) struct Unmapped {
     /// The bytes that had data.
     pub(crate) bytes: Bytes,
-    /// The ranges of which something was unmapped.
+    /// The ranges that lost a mapping.
     pub(crate) ranges: u64,
     /// When the map of all it names was in memory.
     pub(crate) known: Nanos,

@@ -203,7 +203,7 @@ impl FtlConfig {
         Ok(())
     }
 
-    /// Whether the pages of so many blocks can be numbered.
+    /// Whether the pages of this many blocks can be numbered.
     pub(crate) fn check_blocks(&self, blocks: u64) -> Result<(), GeometryError> {
         let pages_per_block = self.pages_per_block;
         let addresses = u128::from(pages_per_block.next_power_of_two().max(64)) * u128::from(blocks);

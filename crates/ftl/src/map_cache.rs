@@ -12,7 +12,7 @@ use trimtab_core::{Bytes, Nanos};
 use crate::controller::Controller;
 use crate::mapping::Ftl;
 
-/// A member of a circular list, of which the list itself is one.
+/// A member of a circular list. The list itself is one, too.
 #[derive(Clone, Copy)]
 struct Link {
     previous: u32,
@@ -34,7 +34,7 @@ pub(crate) struct MapCache {
     entries: u32,
     /// How many more pages fit into memory.
     room: u32,
-    /// One a page of the map, then that of the list: pages in memory, the one used last first.
+    /// One a page of the map, then the list's own: pages in memory, the one used last first.
     links: Vec<Link>,
     /// Whether each page is in memory.
     cached: Vec<bool>,

@@ -120,12 +120,12 @@ pub struct Ftl {
     contents: Contents,
     valid: Validity,
     blocks: Blocks,
-    /// One a host stream and one for the map, then garbage collection's for each of them, that of the cache, and
-    /// that of wear levelling.
+    /// One a host stream and one for the map, then garbage collection's for each of them, the cache's, and
+    /// wear levelling's.
     frontiers: Vec<Frontier>,
     /// The place of garbage collection's first among them.
     copies: usize,
-    /// The stream of each block, where there are several: that of its frontier, or of the cache's blocks the first.
+    /// The stream of each block, where there are several: its frontier's, or of the cache's blocks the first.
     streams: Vec<u32>,
     map: Option<MapPages>,
     cache: Option<Cache>,

@@ -33,7 +33,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Takes huge pages from now on: for a table of which most entries will be written.
+    /// Takes huge pages from now on: for a table that will be written nearly everywhere.
     pub(crate) fn use_huge_pages(&mut self) {
         let _ = self.memory.advise(Advice::HugePage);
         self.has_huge_pages = true;

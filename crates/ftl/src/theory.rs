@@ -24,7 +24,7 @@ pub fn fifo(spare: f64) -> f64 {
     lru_cleaning(1.0 / (1.0 - spare))
 }
 
-/// FIFO cleaning of writes of which the fraction `writes` goes to the fraction `space` of the data, both parts in the
+/// FIFO cleaning where the fraction `writes` of the writes goes to the fraction `space` of the data, both parts in the
 /// same blocks.
 ///
 /// While the drive is written once, the host writes a pages for each page of data, 1 / (1 - S) = a A. A page of a part

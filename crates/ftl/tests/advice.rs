@@ -307,7 +307,7 @@ fn bad_blocks_take_spare_that_discards_give_back() {
 
 #[test]
 fn discards_that_cost_by_their_data_make_online_as_cheap_as_a_batch_for_files_that_are_mostly_empty() {
-    // Each second a file of 64 MiB takes the same place, of which 2 MiB are written, each time others, and is deleted.
+    // Each second a file of 64 MiB takes the same place; 2 MiB of it are written, each time others, and is deleted.
     let file = |number: u64| {
         let at = number * SECOND;
         let write = event(at, EventKind::Write, number % 32 * 2 * MIB, 2 * MIB);

@@ -21,7 +21,7 @@ fn sourced<T>(value: T) -> Sourced<T> {
 }
 
 /// 8 dies on 4 channels, 16 KiB programmed in 640 us each, or in 160 us in the cache, whose static and
-/// dynamic parts have room for so many erase blocks.
+/// dynamic parts have room for this many erase blocks.
 fn profile(static_blocks: u64, dynamic_blocks: u64) -> Profile {
     let mut profile = Profile::named("nvme-tlc").unwrap();
     let geometry = &mut profile.geometry;
@@ -72,7 +72,7 @@ impl Drive {
     }
 
     /// Writes these blocks; returns how many at first were written at the speed of the cache. All others
-    /// were written at that of ordinary blocks.
+    /// were written at the rate of ordinary blocks.
     fn knee(&mut self, blocks: std::ops::Range<u64>) -> u64 {
         let times: Vec<_> = blocks.map(|block| self.write_block(block)).collect();
         let fast = times.iter().take_while(|time| **time < PROGRAM * 8).count();

@@ -262,7 +262,7 @@ fn a_reserve_that_invalid_pages_cannot_give_ends_the_cleaning() {
 fn a_burst_amid_cleaning_finishes_the_block_that_is_half_cleaned() {
     for policy in [GcPolicy::Greedy, GcPolicy::Fifo, GcPolicy::DChoices(3), GcPolicy::CostBenefit] {
         let mut profile = profile(policy, Some(0.08));
-        // 70 blocks, of which 64 are full of data and 3 set aside.
+        // 70 blocks: 64 are full of data, and 3 are set aside.
         profile.geometry.over_provisioning.value = 3.0 / 64.0;
         profile.geometry.reserve_blocks.value = 1;
         let mut drive = Drive::new(policy, None);

@@ -1,4 +1,4 @@
-//! A map of which memory holds a part, on a profile of round figures: closed forms and a naive model.
+//! A map that is only partly in memory, on a profile of round figures: closed forms and a naive model.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -23,7 +23,7 @@ fn sourced<T>(value: T) -> Sourced<T> {
     Sourced { value, source: "a test".to_owned() }
 }
 
-/// 8 dies on 4 channels, with memory for so many of the map's `pages` pages, whose entries have this size.
+/// 8 dies on 4 channels, with memory for this many of the map's `pages` pages, whose entries have this size.
 fn profile_of(cached: u64, pages: u64, entry: u64) -> Profile {
     let mut profile = Profile::named("nvme-tlc").unwrap();
     let geometry = &mut profile.geometry;
@@ -61,7 +61,7 @@ impl Drive {
         Self { device: Device::new(profile, Bytes(size)).unwrap(), now: Nanos::ZERO }
     }
 
-    /// A drive that has been written, with memory for so many pages of the map; none is there yet.
+    /// A drive that has been written, with memory for this many pages of the map; none is there yet.
     fn used(cached: u64) -> Self {
         let mut drive = Self::new(&profile(cached), SIZE);
         drive.device.precondition();
@@ -105,7 +105,7 @@ fn random_traffic_misses_what_is_not_cached() {
             random(&mut drive, 20 * MAP);
             let [reads, writes] = drive.during(|drive| random(drive, COUNT));
             let missed = COUNT as f64 * (1.0 - cached as f64 / MAP as f64);
-            // Three deviations of so many draws.
+            // Three deviations of this many draws.
             let deviation = 3.0 * (missed * cached as f64 / MAP as f64).sqrt();
             assert!((reads as f64 - missed).abs() <= deviation, "{op:?} {cached}: {reads} for {missed}");
             // Every page of the map that leaves was changed by a write.

@@ -204,7 +204,7 @@ impl Files {
         }
     }
 
-    /// Works for some minutes: in every `pause` a file is deleted or created, while so many reads go on.
+    /// Works for some minutes: in every `pause` a file is deleted or created, while this many reads go on.
     fn work(&mut self, minutes: u64, pause: u64, reads: u64) {
         let end = self.at + minutes * MINUTE;
         while self.at < end {

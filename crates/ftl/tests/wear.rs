@@ -29,7 +29,7 @@ fn drive(over_provisioning: f64, wear: Wear) -> Device {
     device
 }
 
-/// Writes so many pages from each of these.
+/// Writes this many pages from each of these.
 fn write(device: &mut Device, runs: impl Iterator<Item = (u64, u64)>) {
     let mut host = ClosedLoop::new(8);
     for (page, count) in runs {

@@ -151,7 +151,7 @@ impl FreeSpace {
             Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL => FreeSpaceError::Unsupported,
             errno => FreeSpaceError::Read(errno.into()),
         })?;
-        // The kernel may return whole extents of which only a part is in the range.
+        // The kernel may return whole extents that lie only partly in the range.
         let inside =
             found.into_iter().filter(|free| is_here(free.device)).map(|free| free.extent.intersect(range));
         let free: ExtentSet = inside.filter(|extent| !extent.is_empty()).collect();

@@ -60,7 +60,7 @@ pub enum PauseError {
 }
 
 impl Pauses {
-    /// Those below the service's run directory `run`.
+    /// The pauses below the service's run directory `run`.
     pub fn of(run: &Path) -> Self {
         Self(run.join(DIRECTORY))
     }

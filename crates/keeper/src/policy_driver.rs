@@ -29,7 +29,7 @@ const MOST_RECENT: usize = 1 << 16;
 /// The time after which a device that holds discards back, such as a thin pool, has counted them.
 const COUNTED_AFTER: Duration = Duration::from_secs(3);
 
-/// After the map of free space was read, it is not read again for so many times as long as that took.
+/// After the map of free space was read, it is not read again for this many times as long as that took.
 const MAP_PAUSE: u32 = 50;
 
 /// Hosts a [`SmartPolicy`] for one mounted file system: reports frees and the load of the device to it, and
@@ -51,7 +51,7 @@ pub struct PolicyDriver<T> {
     totals: Totals,
     /// The discards that the device holds back.
     held: Option<Held>,
-    /// Where the decisions are logged; none if they are not, or if that failed.
+    /// Where the decisions are logged; `None` if they are not, or if that failed.
     log: Option<DecisionLog>,
     log_error: Option<io::Error>,
 }
@@ -204,7 +204,7 @@ impl<T: Trimmer> PolicyDriver<T> {
         taken
     }
 
-    /// Returns when the next run is due; none if nothing is pending.
+    /// Returns when the next run is due; `None` if nothing is pending.
     pub fn next_run(&self) -> Option<Duration> {
         let held = self.held.map(|held| held.due);
         self.policy.next_wake().into_iter().chain(held).min()
@@ -399,7 +399,7 @@ pub(crate) fn load_between(span: Duration, before: &Counters, after: &Counters) 
     let waited = (after.read_time + after.write_time).saturating_sub(before.read_time + before.write_time);
     let latency = waited.checked_div(u32::try_from(completed).unwrap_or(u32::MAX)).unwrap_or_default();
     let written = after.write_bytes.saturating_sub(before.write_bytes);
-    // The busy time also counts that of discards, whoever sends them.
+    // The busy time also counts discards, whoever sends them.
     let is_known = before.discards == after.discards;
     let busy = is_known.then(|| after.busy_time.saturating_sub(before.busy_time));
     let read = after.read_bytes.saturating_sub(before.read_bytes);

@@ -26,7 +26,7 @@ const MAX_SIZE: u64 = 1 << 30;
 const MAGIC: &str = "trimtab-state";
 /// The version of the format; later ones are refused.
 const VERSION: u32 = 1;
-/// The extension of files whose modification time is that of the last full trim.
+/// The extension of files whose modification time is the time of the last full trim.
 const STAMP: &str = "trimmed";
 /// The directory of the files, unless systemd sets another one.
 const DIRECTORY: &str = "/var/lib/trimtab";

@@ -70,7 +70,7 @@ pub trait Trimmer {
     /// The file system freed `extent`.
     fn freed(&mut self, _extent: Extent) {}
 
-    /// Returns the parts of `extents` that are free by a map of this freshness; none if the file system doesn't tell.
+    /// Returns the parts of `extents` that are free by a map of this freshness; `None` if the file system doesn't tell.
     fn free_within(&mut self, _extents: &ExtentSet, _freshness: Freshness) -> Option<ExtentSet> {
         None
     }
@@ -91,7 +91,7 @@ pub struct MountedTrimmer {
     length: PieceLength,
     /// How long a series may take; none for no limit.
     longest: Option<Duration>,
-    /// What is known of its free space.
+    /// Its free space, as far as it is known.
     windows: Windows,
     /// The stream to a process that waits until the file system is thawed.
     waiting: Arc<Mutex<Option<UnixStream>>>,
@@ -190,7 +190,7 @@ impl MountedTrimmer {
         Ok(extents)
     }
 
-    /// Returns the free space of an ext4 or XFS within `ranges`, as [`Windows::within`] does; none if it is not known.
+    /// Returns the free space of an ext4 or XFS within `ranges`, as [`Windows::within`] does; `None` if it is not known.
     fn free_of(&self, ranges: &ExtentSet, freshness: Freshness) -> Option<ExtentSet> {
         let device = self.devices.first()?;
         let (number, size) = (device.number().ok()?, device.size().ok()?);
@@ -249,7 +249,7 @@ impl MountedTrimmer {
         Ok(Called::whole(range, took, reported))
     }
 
-    /// Trims a chunk of a btrfs; returns none if writers need its free space, or if it would discard only what it did before, which
+    /// Trims a chunk of a btrfs; returns `None` if writers need its free space, or if it would discard only what it did before, which
     /// is counted in `unchanged`.
     fn trim_chunk(
         &self,
@@ -300,7 +300,7 @@ impl MountedTrimmer {
         series
     }
 
-    /// Returns the free extents of an ext4 or XFS in `range`; none if they are not known.
+    /// Returns the free extents of an ext4 or XFS in `range`; `None` if they are not known.
     fn free_in(&self, range: Extent) -> Vec<Extent> {
         let free = self.free_of(&ExtentSet::from_iter([range]), Freshness::Any);
         free.map(|free| free.iter().collect()).unwrap_or_default()
@@ -373,7 +373,7 @@ pub fn units_of(devices: &[BlockDevice]) -> DiscardUnits {
         .map_or_else(DiscardUnits::default, |limits| DiscardUnits::new(limits.granularity, limits.alignment))
 }
 
-/// What a series of trims has open.
+/// The files that a series of trims has open.
 struct Session<'a> {
     process: TrimProcess<'a>,
     counters: OpenCounters<'a>,
@@ -452,7 +452,7 @@ mod tests {
 
     use super::*;
 
-    /// A sysfs with two disks of which each was busy for 1 s, wrote 1 MiB in one request and discarded 2 MiB in two.
+    /// A sysfs with two disks. Each was busy for 1 s, wrote 1 MiB in one request and discarded 2 MiB in two.
     fn two_disks() -> (tempfile::TempDir, Vec<BlockDevice>) {
         let root = tempfile::tempdir().unwrap();
         let open = |name: &str| {

@@ -229,8 +229,8 @@ fn compare(document: &ArenaDocument, earlier: &ArenaDocument) {
     );
 }
 
-/// The newer results, and the earlier ones of replays that were not made again. The order is that of the
-/// earlier results, then that of the newer ones.
+/// The newer results, and the earlier ones of replays that were not made again. The order is the order of the
+/// earlier results, then the order of the newer ones.
 fn joined(newer: Vec<ArenaRun>, earlier: Vec<ArenaRun>) -> Vec<ArenaRun> {
     let key = |run: &ArenaRun| (format!("{:?}", run.cell), run.policy.clone());
     let places: HashMap<_, _> = earlier.iter().enumerate().map(|(place, run)| (key(run), place)).collect();

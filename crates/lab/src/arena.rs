@@ -50,7 +50,7 @@ impl Contender {
         names.iter().filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// The interval of its timer; none if it has none.
+    /// The interval of its timer; `None` if it has none.
     fn interval(self) -> Option<Duration> {
         match self {
             Self::Sim(policy) => policy.real()?.interval(),

@@ -196,7 +196,7 @@ pub fn compare(
     };
     save(&document)?;
     progress.planned(plan.len());
-    // Guests end in any order; the document keeps that of the plan.
+    // Guests end in any order; the document keeps the plan's.
     let mut places: Vec<usize> = Vec::new();
     let mut keep = |place: usize, run: Run, progress: &mut dyn Progress| {
         let at = places.partition_point(|other| *other < place);
@@ -288,7 +288,7 @@ pub enum CompareError {
     Save(#[from] io::Error),
 }
 
-/// Returns the name and the text of the profile that the service is given; none if it chooses one itself, as
+/// Returns the name and the text of the profile that the service is given; `None` if it chooses one itself, as
 /// it does in a directory of the user's.
 fn smart_profile(options: &CompareOptions) -> Result<Option<(String, String)>, LabError> {
     Ok(match (&options.smart_profile, &options.place) {

@@ -72,7 +72,7 @@ impl FileSystem {
         }
     }
 
-    /// The mount option that gives this policy, or none if the file system doesn't have it.
+    /// The mount option that gives this policy, or `None` if the file system doesn't have it.
     pub const fn mount_option(self, policy: PolicyKind) -> Option<&'static str> {
         match (self, policy) {
             (_, PolicyKind::None | PolicyKind::Batched | PolicyKind::Smart) => Some("nodiscard"),

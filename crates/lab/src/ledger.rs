@@ -49,7 +49,7 @@ impl Ledger {
         };
     }
 
-    /// Returns what the live file at `path` must hold; none if no live file is there.
+    /// Returns what the live file at `path` must hold; `None` if no live file is there.
     pub fn expected(&self, path: &Path) -> Option<Expected> {
         self.files.get(path).copied()
     }
@@ -92,7 +92,7 @@ fn open_uncached(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The hash of a file's contents, read from the device and not from the page cache; that of a
+/// The hash of a file's contents, read from the device and not from the page cache; the hash of a
 /// part of it if interrupted.
 pub fn digest_of(path: &Path, interrupt: &Interrupt) -> io::Result<Xxh3> {
     let mut file = open_uncached(path)?;

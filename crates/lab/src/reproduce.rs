@@ -49,7 +49,7 @@ pub struct ReproduceOptions {
     pub experiments: Vec<ExperimentName>,
     /// Where the file systems are.
     pub place: ReproducePlace,
-    /// What runs the guests.
+    /// The engine that runs the guests.
     pub engine: Engine,
     /// Their kernel in QEMU.
     pub kernel: KernelChoice,

@@ -38,7 +38,7 @@ pub struct Stage<'a> {
     stderr: Option<String>,
 }
 
-/// Who begins and measures the steps of a stage.
+/// Begins and measures the steps of a stage.
 enum Course<'a> {
     /// The stage itself.
     Own(Box<Recorder<'a>>),

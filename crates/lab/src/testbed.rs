@@ -30,7 +30,7 @@ pub trait Testbed {
     /// The path of the device below the file system, as the mount names it.
     fn source(&self) -> PathBuf;
 
-    /// The block device below the file system; none if the kernel counts no commands for it.
+    /// The block device below the file system; `None` if the kernel counts no commands for it.
     fn block(&self) -> Option<&BlockDevice>;
 
     /// The emulated drive's figures; none in a directory of the user's.
@@ -67,7 +67,7 @@ pub trait Testbed {
     /// [`LabError::Mount`].
     fn remount(&mut self) -> Result<bool, LabError>;
 
-    /// The kernel's counters of the block device; none if it has none to read.
+    /// The kernel's counters of the block device; `None` if it has none to read.
     ///
     /// # Errors
     /// A device that is gone.

@@ -9,7 +9,7 @@ const WORDS: [&str; 3] = ["data", "discard", "errors"];
 /// Stands for all gaps that name a file system or a device.
 const NAMELESS_GAP: &str = "something of file systems or devices, which is left out since it has their names";
 
-/// Replaces names by hashes, of which nobody can tell the name: their key is random, and kept nowhere. A name has the
+/// Replaces names by hashes. Nobody can tell a name from its hash: the key is random, and kept nowhere. A name has the
 /// same hash in all of a recording, and another one in the next.
 #[derive(Debug, Default)]
 pub(crate) struct Anonymous {

@@ -33,7 +33,7 @@ pub struct Series {
     pub values: Vec<Option<Spread>>,
 }
 
-/// The class of a policy's colour among `policies`: that of its name, and other ones for those that
+/// The class of a policy's colour among `policies`: its name's, and other ones for those that
 /// share the name.
 pub fn policy_class(policy: PolicyChoice, policies: &[PolicyChoice]) -> String {
     const OTHERS: [&str; 4] = ["s4", "s3", "s5", "s2"];
@@ -108,7 +108,7 @@ impl BarChart {
         drawing.line("base", (LEFT, BASE), (RIGHT, BASE));
     }
 
-    /// The names below the groups, in two lines where they are long, and only every so many where
+    /// The names below the groups, in two lines where they are long, and only every this many where
     /// the groups are narrow.
     fn draw_names(&self, drawing: &mut Drawing) {
         let step = self.group_width();

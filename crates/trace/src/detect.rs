@@ -173,7 +173,7 @@ fn unknown() -> HeaderError {
     HeaderError::UnknownFormat { known: Format::ALL.map(Format::name).join(", ") }
 }
 
-/// Returns how to convert a file with this start to a trace; none if that isn't known.
+/// Returns how to convert a file with this start to a trace; `None` if that isn't known.
 fn foreign(start: &[u8]) -> Option<&'static str> {
     match start {
         [] => Some("it is empty"),

@@ -234,12 +234,12 @@ pub enum RowError {
     /// A first line that does not name the columns of a trace.
     #[error("{0}")]
     Table(String),
-    /// A trace of which no record makes an event.
+    /// A trace without a record that makes an event.
     #[error("none of its {records} records makes an event ({skipped}): is it of another format?")]
     NoEvents {
         /// How many records it has.
         records: u64,
-        /// What they were.
+        /// Their kinds.
         skipped: String,
     },
     /// A time that no trace has.

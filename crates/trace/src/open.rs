@@ -89,7 +89,7 @@ formats! {
     Mobile "mobile"
     /// DiskSim's.
     DiskSim "disksim"
-    /// Those of MQSim and SSDsim.
+    /// The formats of MQSim and SSDsim.
     MqSim "mqsim"
     /// CloudPhysics's virtual disks in binary records.
     Vscsi "vscsi"
@@ -123,7 +123,7 @@ impl Format {
         )
     }
 
-    /// The format that the start of the file shows, after unpacking; none if it is none of them, or could be several.
+    /// The format that the start of the file shows, after unpacking; `None` if it is none of them, or could be several.
     ///
     /// # Errors
     /// If the file can't be read.

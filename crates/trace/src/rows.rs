@@ -41,7 +41,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A row of which nothing is known but that it succeeded, for `..Row::bare()`.
+    /// A row that succeeded, with nothing else known, for `..Row::bare()`.
     #[inline]
     pub(crate) fn bare() -> Self {
         Self {

@@ -107,7 +107,7 @@ const POWERS: [u64; 10] =
     [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
 /// The text that was not read yet: lines that are laid out as a format's programs write them. A method takes what it
-/// names from the begin of the text, or returns none if that is not there, or too near to the end of the text.
+/// names from the begin of the text, or returns `None` if that is not there, or too near to the end of the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a>(&'a [u8]);
 

@@ -37,7 +37,7 @@ pub(crate) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
 
-/// `value` units of which each is `unit` large.
+/// `value` units; each is `unit` large.
 pub(crate) fn scaled(column: &'static str, value: u64, unit: u64) -> Result<u64, RowError> {
     value.checked_mul(unit).ok_or_else(|| unknown(column, value.to_string().as_bytes(), "is too large"))
 }
@@ -64,7 +64,7 @@ pub(crate) fn milliseconds(column: &'static str, text: &[u8]) -> Result<u64, Row
     whole.checked_add(below / 1000).ok_or_else(wrong)
 }
 
-/// The billionths that digits behind a decimal point are; none if they are no digits.
+/// The billionths that digits behind a decimal point are; `None` if they are no digits.
 fn billionths(decimals: &[u8]) -> Option<u64> {
     let digit = |digit: &u8| u64::from(digit - b'0');
     let sum = |sum, place| sum * 10 + decimals.get(place).map_or(0, digit);

@@ -357,7 +357,7 @@ print(json.dumps([table["start"].to_pylist(), table["process"].to_pylist(), tabl
     assert_eq!(read, serde_json::json!([[0, 4096], [null, null], [null, null]]));
 }
 
-/// Returns the output of a script for the file at `path`; none if there is no python to run it.
+/// Returns the output of a script for the file at `path`; `None` if there is no python to run it.
 fn by_python(script: &str, path: &Path) -> Option<serde_json::Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join("target/python/bin/python");

@@ -29,7 +29,7 @@ const EXPLAINED: f64 = 0.5;
 /// The fewest rounds before and after a drop.
 const FEWEST: usize = 2;
 
-/// A burst ends after so many slow rounds in a row.
+/// A burst ends after this many slow rounds in a row.
 const SLOW_ROUNDS: usize = 3;
 
 /// How often a flush without writes is timed.
@@ -44,7 +44,7 @@ pub(super) struct Slowdown {
     pub(super) fast_bytes: f64,
 }
 
-/// When a burst ends: at the latest after so many bytes, and where it has slowed.
+/// When a burst ends: at the latest after this many bytes, and where it has slowed.
 pub(super) struct Until {
     pub(super) bytes: Bytes,
     pub(super) drop: Option<Slowdown>,

@@ -20,10 +20,10 @@ const READ: Bytes = Bytes(4 << 10);
 /// Reads that are timed before a discard.
 const ALONE: usize = 200;
 
-/// Reads after a discard are compared in groups of so many.
+/// Reads after a discard are compared in groups of this many.
 const GROUP: usize = 10;
 
-/// Reads are slowed where their median is this many times that of reads before the discard.
+/// Reads are slowed where their median is this many times as long as for reads before the discard.
 const SLOWED: f64 = 1.15;
 
 /// The least reads beside a discard whose median counts.

@@ -30,7 +30,7 @@ const LAZY: f64 = 0.2;
 /// How long a drive that was all discarded is left alone before it is written.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// A cache is emptied in so many times the time in which as much is written without it.
+/// A cache is emptied in this many times the time in which as much is written without it.
 const SETTLED: f64 = 4.0;
 
 /// Random writes are compared in parts of the range to see whether they are steady.
@@ -89,7 +89,7 @@ struct Run<'a, 'b> {
 }
 
 impl Run<'_, '_> {
-    /// Writes the whole drive, just discarded, in sequence. Returns where that slowed, if it did; none if time was up
+    /// Writes the whole drive, just discarded, in sequence. Returns where that slowed, if it did; `None` if time was up
     /// before the end.
     fn empty(&mut self) -> Result<Option<Option<Slowdown>>, BenchError> {
         self.tested.discard(self.tested.range)?;

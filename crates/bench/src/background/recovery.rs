@@ -19,7 +19,7 @@ const WANTED: usize = 3;
 const FURTHER: usize = 5;
 
 /// The shortest pause that gave something and the longest shorter one that gave nothing are brought this close to each
-/// other, by at most so many further pauses.
+/// other, by at most this many further pauses.
 const CLOSE: f64 = 1.15;
 const HALVINGS: usize = 5;
 
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(recovery.mib_s, None);
     }
 
-    /// A drive that empties parts of 8 MiB, waits 0.1 s and empties 100 MiB each second, of which every other burst finds
+    /// A drive that empties parts of 8 MiB, waits 0.1 s and empties 100 MiB each second. Every other burst finds
     /// a quarter less room.
     #[test]
     fn parts_that_empty_as_a_whole_and_bursts_that_alternate_tell_how_long_the_drive_waits() {

@@ -40,7 +40,7 @@ impl Run<'_> {
         Sourced { value: nanos(longer_s.clamp(0.0, ERASE.seconds())), source }
     }
 
-    /// The part of the drive that so many bytes are.
+    /// The part of the drive that this many bytes are.
     fn share(&self, bytes: Bytes) -> f64 {
         bytes.0 as f64 / self.document.device.size.0 as f64
     }

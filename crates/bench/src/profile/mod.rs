@@ -232,7 +232,7 @@ impl Run<'_> {
         }
     }
 
-    /// The rate of the link: that of writes into the cache where there is one, or else of the fill.
+    /// The rate of the link: the rate of writes into the cache where there is one, or else of the fill.
     fn link_rate(&self) -> Sourced<Rate> {
         match self.cache() {
             Some(cache) => {
@@ -311,7 +311,7 @@ impl Run<'_> {
         self.measured(significant(over_provisioning), &how)
     }
 
-    /// The throughput of a step in MiB/s, and of how many rounds: the median, of overwrites that of
+    /// The throughput of a step in MiB/s, and of how many rounds: the median; of overwrites,
     /// the last.
     fn rate(&self, step: DegradationStep) -> Option<(f64, usize)> {
         let settled = match step {
@@ -322,7 +322,7 @@ impl Run<'_> {
     }
 }
 
-/// The part of a read of so many seconds that is the controller's, where nothing tells: 15 us, and a quarter at most.
+/// The part of a read of this many seconds that is the controller's, where nothing tells: 15 us, and a quarter at most.
 pub(super) fn overhead_s(read_s: f64) -> f64 {
     (read_s / 4.0).min(15e-6)
 }
@@ -331,7 +331,7 @@ fn unmeasured<T>(value: T, typical: &str) -> Sourced<T> {
     Sourced { value, source: format!("not measured: {typical}") }
 }
 
-/// The largest mapping page of which `granularity` is a whole multiple.
+/// The largest mapping page that divides `granularity`.
 fn page_of(granularity: Bytes) -> Bytes {
     Bytes(1 << granularity.0.trailing_zeros()).min(PAGE)
 }

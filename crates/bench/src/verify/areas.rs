@@ -103,7 +103,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The areas of which nothing had gone, while others had.
+    /// The areas that were unchanged while others had gone.
     pub(super) fn ignored(&self) -> Vec<u32> {
         let any = self.gone.contains(&true);
         let ignored = (0..).zip(&self.gone).filter(|(_, gone)| any && !**gone);

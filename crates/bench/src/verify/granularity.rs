@@ -99,7 +99,7 @@ struct Search<'a, 'b> {
     lost_outside: u64,
 }
 
-/// A guess: grains of `grain` bytes, one of which starts at `border`.
+/// A guess: grains of `grain` bytes; one starts at `border`.
 #[derive(Debug, Clone, Copy)]
 struct Guess {
     grain: u64,

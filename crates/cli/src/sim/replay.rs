@@ -61,10 +61,10 @@ pub struct ReplayArgs {
     /// or more [default: those of the profile, or else 3000, an assumption]
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     endurance: Option<u32>,
-    /// Let the host think so many times as long between requests as in the trace: 0 leaves no pauses
+    /// Let the host think this many times as long between requests as in the trace: 0 leaves no pauses
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, allow_negative_numbers = true)]
     think_scale: f64,
-    /// The clock that policies go by, as batched:1h does: the trace's, or that of the simulated drive, with its waits
+    /// The clock that policies go by, as batched:1h does: the trace's, or the simulated drive's, with its waits
     #[arg(long, value_name = "CLOCK", default_value = "trace", value_parser = one_of(PolicyClock::ALL, PolicyClock::name))]
     policy_clock: PolicyClock,
     /// Begin with empty drives, instead of used ones that were written all over

@@ -88,7 +88,7 @@ pub fn run(
 /// Closed forms leave out the few erase blocks that are open or in reserve, which hardly count among this many.
 const MANY_BLOCKS: u32 = 256;
 
-/// Returns the error for a model that needs more memory than is available; none if it fits.
+/// Returns the error for a model that needs more memory than is available; `None` if it fits.
 fn too_little(available: Bytes, needed: Bytes) -> Option<String> {
     let reason = format!(
         "these erase blocks need {needed} of memory, but {available} are available; use fewer --blocks"

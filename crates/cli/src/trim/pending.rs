@@ -14,7 +14,7 @@ pub struct Pending {
 
 impl Pending {
     /// Leases the pending extents of the file system mounted at `mount` from the service whose sockets are in
-    /// `run`; none if no service tracks them, or once `interrupt` is set.
+    /// `run`; `None` if no service tracks them, or once `interrupt` is set.
     ///
     /// # Errors
     /// [`ControlError::Silent`] if the service does not answer.

@@ -112,7 +112,7 @@ fn invalid_requests_do_no_harm() {
             "{\"verb\":\"take-pending\",\"mount\":\"/nowhere\"}\n",
             "no file system on a block device is mounted there",
         ),
-        // Two at once, of which the second is answered too.
+        // Two at once: the second is answered too.
         ("{\"verb\":\"reload\"}\n{\"verb\":\"reload\"}\n", "\"done\""),
     ] {
         let mut stream = connect();

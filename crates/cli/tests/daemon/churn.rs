@@ -11,7 +11,7 @@ use crate::support::{Daemon, TRIMTAB, Volume, patient, possible, run, wait_until
 
 const FILES: usize = 400;
 const LENGTH: Bytes = Bytes(256 << 10);
-/// Of the files that are kept, one in so many is deleted and written again.
+/// Of the files that are kept, one in this many is deleted and written again.
 const CHURN: usize = 100;
 /// The most that is sent, over what fstrim sends.
 const MOST: f64 = 0.02;

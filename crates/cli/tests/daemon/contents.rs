@@ -57,7 +57,7 @@ impl Worker {
         self.random % limit
     }
 
-    /// Some bytes, none of which is zero.
+    /// Some bytes other than zero.
     fn bytes(&mut self) -> Vec<u8> {
         let length = 1 + self.below(LONGEST);
         let words = std::iter::repeat_with(|| (self.below(u64::MAX) | 0x0101_0101_0101_0101).to_le_bytes());

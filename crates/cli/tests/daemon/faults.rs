@@ -190,7 +190,7 @@ fn hung_drive_does_not_delay_others() {
     drop(hung);
 }
 
-/// A file system on a drive that can hang, of which nothing is in memory yet, and another one with a file.
+/// A file system on a drive that can hang, with nothing of it in memory yet, and another one with a file.
 fn one_that_hangs_and_another(fstype: &str) -> (Volume, Volume) {
     let hangs = Volume::on_drive(fstype, Profile::named("nvme-tlc").unwrap(), Clock::Model);
     run(Command::new("blockdev").arg("--flushbufs").arg(&hangs.device));

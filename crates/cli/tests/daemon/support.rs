@@ -133,7 +133,7 @@ impl Volume {
         self.block().counters().unwrap()
     }
 
-    /// Writes a file of so many bytes, which is on the device afterwards.
+    /// Writes a file of this many bytes, which is on the device afterwards.
     pub fn write(&self, name: &str, size: Bytes) -> PathBuf {
         let path = self.target.join(name);
         let bytes: Vec<u8> = (0..size.0).map(|at| (at ^ (at >> 8)) as u8).collect();
@@ -147,7 +147,7 @@ impl Volume {
         self.fray_into(32)
     }
 
-    /// The same, for so many free pieces.
+    /// The same, for this many free pieces.
     pub fn fray_into(&self, pieces: usize) -> Bytes {
         let names: Vec<_> =
             (0..pieces * 2).map(|number| self.target.join(format!("small-{number}"))).collect();
@@ -253,7 +253,7 @@ impl Daemon {
         control::status(&self.run()).unwrap()
     }
 
-    /// Returns the status of the volume; none if the service doesn't know it.
+    /// Returns the status of the volume; `None` if the service doesn't know it.
     pub fn status_of(&self, volume: &Volume) -> Option<FileSystemStatus> {
         let target = volume.target.display().to_string();
         let found = self.status().file_systems.into_iter().find(|fs| fs.mount == target);

@@ -1,4 +1,4 @@
-//! What the service keeps from those who unmount, freeze or remount a file system, and for how long.
+//! Unmounts, freezes and remounts beside the service: what it keeps them from, and for how long.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{OpenOptionsExt, symlink};

@@ -254,7 +254,7 @@ pub struct Verify {
     pub area_size: Bytes,
     /// The data that was read, each time.
     pub readings: Vec<Reading>,
-    /// The areas, counted from 0 in the order of their discards, of which nothing had gone.
+    /// The areas, counted from 0 in the order of their discards, that were unchanged.
     pub ignored: Vec<u32>,
     /// Where every n-th discard was ignored: n.
     pub ignored_every: Option<u32>,
@@ -293,7 +293,7 @@ pub struct Reading {
 pub struct Granularity {
     /// `discard_granularity`.
     pub advertised: Bytes,
-    /// The smallest aligned discard of which everything went; none where it can't be seen.
+    /// The smallest aligned discard that took all of its data; none where it can't be seen.
     pub honoured: Option<Bytes>,
     /// The address modulo `honoured` at which grains start.
     pub alignment: Bytes,

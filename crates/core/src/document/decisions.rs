@@ -31,7 +31,7 @@ pub struct DecisionsHead {
     pub size: Bytes,
     /// The profile of its drive.
     pub profile: Profile,
-    /// The costs of discards that were learned before; none if nothing was.
+    /// The costs of discards that were learned before; `None` if nothing was.
     pub learned: Option<LearnedCosts>,
 }
 

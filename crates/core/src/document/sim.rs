@@ -114,7 +114,7 @@ pub struct ReplayDescription {
     pub seed: u64,
 }
 
-/// Copies of a trace side by side on one drive, each with addresses of its own, as if so many workloads of the recorded
+/// Copies of a trace side by side on one drive, each with addresses of its own, as if this many workloads of the recorded
 /// size shared it. Sizes and number of requests stay the same in each copy. A copy begins a part of the trace later than
 /// the one before it, so that they are in different phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ pub struct StatusDocument {
     pub started: String,
     /// When this document was written: RFC 3339, UTC.
     pub at: String,
-    /// Why it receives no free events; none if it does.
+    /// Why it receives no free events; `None` if it does.
     pub frees_unavailable: Option<String>,
     /// Free events lost since it started.
     pub lost_events: u64,
@@ -82,7 +82,7 @@ pub struct FileSystemStatus {
     pub state: State,
     /// Why it is off, failing or waiting, or how it is steered; none otherwise.
     pub reason: Option<String>,
-    /// The kind of the reason why it is off, such as `blocked` or `configured`; none if it is not off.
+    /// The kind of the reason why it is off, such as `blocked` or `configured`; `None` if it is not off.
     #[serde(default)]
     pub unmanaged: Option<String>,
     /// Whether its free space has not been read yet, so that more may be pending.
@@ -92,11 +92,11 @@ pub struct FileSystemStatus {
     pub pending: Bytes,
     /// The number of pending extents.
     pub pending_extents: u64,
-    /// Seconds since the oldest of them was freed; none if nothing is pending.
+    /// Seconds since the oldest of them was freed; `None` if nothing is pending.
     pub oldest_s: Option<f64>,
-    /// The age in seconds at which they are trimmed regardless of their worth; none if there is no such age.
+    /// The age in seconds at which they are trimmed regardless of their worth; `None` if there is no such age.
     pub max_age_s: Option<f64>,
-    /// When it was last trimmed: RFC 3339, UTC; none if unknown.
+    /// When it was last trimmed: RFC 3339, UTC; `None` if unknown.
     pub last_trim: Option<String>,
     /// Bytes that the device discarded in trims of the service, including those before a restart if known.
     pub trimmed: Bytes,
@@ -115,7 +115,7 @@ pub struct FileSystemStatus {
     #[serde(default)]
     pub btrfs: Option<BtrfsDiscards>,
     /// A device of the file system whose frees the service neither follows nor trims: the realtime device of an XFS;
-    /// none if there is none.
+    /// `None` if there is none.
     #[serde(default)]
     pub untrimmed: Option<String>,
 }

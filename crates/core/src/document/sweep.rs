@@ -35,7 +35,7 @@ pub struct SweepRow {
     pub key: String,
     /// The inputs of the simulation.
     pub cell: CellDescription,
-    /// Why it has no figures; none if it has.
+    /// Why it has no figures; `None` if it has.
     pub error: Option<String>,
     /// Its figures.
     pub figures: Option<Figures>,
@@ -91,7 +91,7 @@ pub struct Figures {
     pub drive_bytes: Option<Bytes>,
     /// Erase-block erases.
     pub erases: u64,
-    /// Flash pages programmed over pages that the host wrote; none if it wrote nothing.
+    /// Flash pages programmed over pages that the host wrote; `None` if it wrote nothing.
     pub waf: Option<f64>,
     /// The write amplification by the closed form, where there is one.
     pub predicted_waf: Option<f64>,

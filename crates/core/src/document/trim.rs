@@ -92,7 +92,7 @@ pub struct Free {
     pub extents: u64,
     /// Their bytes.
     pub bytes: Bytes,
-    /// How many of which length.
+    /// The number of discards of each length.
     pub sizes: SizeHistogram,
 }
 

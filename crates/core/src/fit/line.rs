@@ -17,7 +17,7 @@ const HALVINGS: usize = 20;
 const NOISE_ROUNDS: usize = 5;
 /// Runs that the bootstrap draws.
 const DRAWS: usize = 400;
-/// The variance between cells is at least that of 1 %: what is below is of no interest, and three
+/// The variance between cells is at least the variance of 1 %: what is below is of no interest, and three
 /// cells can agree better by chance.
 const LEAST_VARIANCE: f64 = 1e-4;
 /// The median of a chi-squared variable of one degree of freedom.

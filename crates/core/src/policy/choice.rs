@@ -33,7 +33,7 @@ pub enum PolicyChoiceError {
     Interval {
         /// The value that was given.
         text: String,
-        /// The reason; none if it is too short.
+        /// The reason; `None` if it is too short.
         source: Option<humantime::DurationError>,
     },
 }
@@ -44,7 +44,7 @@ impl PolicyChoice {
         self.kind
     }
 
-    /// Returns the time from one trim to the next; none if no timer starts its trims.
+    /// Returns the time from one trim to the next; `None` if no timer starts its trims.
     pub fn interval(self) -> Option<Duration> {
         self.interval
     }

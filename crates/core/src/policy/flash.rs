@@ -26,7 +26,7 @@ pub(super) struct FlashTime {
 }
 
 impl FlashTime {
-    /// Learns that a drive was busy for so many seconds with writes. `parts` are the seconds of commands, of bytes, and
+    /// Learns that a drive was busy for this many seconds with writes. `parts` are the seconds of commands, of bytes, and
     /// of the computed loss by the profile.
     pub fn learn(&mut self, parts: [f64; 3], busy: f64) {
         let ([_, at_least, _], at_most) = (parts, parts.iter().sum::<f64>());
@@ -59,7 +59,7 @@ mod tests {
 
     const SPANS: [[f64; 3]; 2] = [[0.1, 0.02, 0.1], [0.02, 0.1, 0.05]];
 
-    /// The factor after writes on a drive that takes `factor` times as long as by the profile, of which commands cost
+    /// The factor after writes on a drive that takes `factor` times as long as by the profile. Commands cost
     /// this share of what they take one by one, and this share of the computed loss is real.
     fn found(factor: f64, at_once: f64, real: f64) -> f64 {
         let mut flash = FlashTime::default();

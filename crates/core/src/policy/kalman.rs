@@ -16,7 +16,7 @@ impl<const N: usize> Estimate<N> {
         Self { values, covariance }
     }
 
-    /// The values may have changed since the last measurement: adds `variance` to that of each of them, up to `most`.
+    /// The values may have changed since the last measurement: adds `variance` to the variance of each, up to `most`.
     pub fn drift(&mut self, variance: f64, most: [f64; N]) {
         for (i, row) in self.covariance.iter_mut().enumerate() {
             row[i] = (row[i] + variance).min(most[i]);

@@ -39,7 +39,7 @@ pub struct Sent {
 pub struct LearnedCosts {
     /// The time of one command.
     pub command: Nanos,
-    /// The time of each GiB beyond that of the commands.
+    /// The time of each GiB beyond the commands' time.
     pub per_gib: Nanos,
     /// The trims that they were learned from.
     pub trims: u64,
@@ -83,8 +83,8 @@ impl CostFilter {
         self.trims
     }
 
-    /// Learns that a trim took so many seconds, for which the profile predicts `parts`: the time of its
-    /// commands, and that of its bytes.
+    /// Learns that a trim took this many seconds, for which the profile predicts `parts`: the time of its
+    /// commands, and the time of its bytes.
     pub fn learn(&mut self, parts: [f64; 2], took: f64) {
         let shares = [parts[0] * self.command(), parts[1] * self.bytes()];
         let predicted = shares[0] + shares[1];
@@ -105,7 +105,7 @@ impl CostFilter {
 mod tests {
     use super::*;
 
-    /// Trains a filter on trims of one command, with so many GiB each, of a drive on which a command takes
+    /// Trains a filter on trims of one command, with this many GiB each, of a drive on which a command takes
     /// `factors[0]` times as long as in the profile, and a GiB `factors[1]` times.
     fn trained(factors: [f64; 2], lengths: &[f64], trims: usize) -> CostFilter {
         let mut filter = CostFilter::new();

@@ -25,7 +25,7 @@ const DRIFT: f64 = 0.01;
 /// The busy time in seconds that one measurement has at least. Requests take time before they complete, which is when
 /// their bytes count, so that a shorter time may hold the work of one span and the bytes of another.
 const LEAST_BUSY: f64 = 0.2;
-/// The deviation of a measurement, as a part of it, and that of the clock, in seconds.
+/// The deviation of a measurement, as a part of it, and the clock's deviation, in seconds.
 const NOISE: f64 = 0.1;
 const CLOCK: f64 = 0.005;
 /// The largest error that one measurement counts for, in deviations.
@@ -106,7 +106,7 @@ mod tests {
         filter.learn(&Measurement { parts, busy, mostly_writes: true });
     }
 
-    /// A filter after so many seconds in which the host writes without a pause, in spans of 200 ms. The computed loss
+    /// A filter after this many seconds in which the host writes without a pause, in spans of 200 ms. The computed loss
     /// of a byte falls as extents are trimmed, and grows as others are freed. This share of it is real.
     fn after(seconds: f64, share: f64) -> LossFilter {
         let mut filter = LossFilter::new();

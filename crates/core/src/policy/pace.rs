@@ -58,7 +58,7 @@ const SHRINK: f64 = 0.5;
 const STEPS: f64 = 16.0;
 /// By how much the share grows in each span while trims are urgent: 200-fold in 24 spans.
 const URGENT_GROWTH: f64 = 1.25;
-/// After so many spans with trims in a row, the foreground's latency without them is measured again.
+/// After this many spans with trims in a row, the foreground's latency without them is measured again.
 const MOST_SPANS_BESIDE: u32 = 16;
 /// The smallest share of the goal that is left: without trims, their effect cannot be measured.
 const LEAST: f64 = 1.0 / 256.0;
@@ -237,7 +237,7 @@ impl Pacer {
         (2.0 * goal / took.as_secs_f64().max(f64::MIN_POSITIVE)).min(MOST_BESIDE_LIGHT)
     }
 
-    /// When the next slice may begin under the current load; none if it has to wait for an idle drive.
+    /// When the next slice may begin under the current load; `None` if it has to wait for an idle drive.
     pub fn next_start(&self) -> Option<Duration> {
         if !self.unused_for.is_zero() {
             Some(self.ended)

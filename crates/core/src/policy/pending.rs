@@ -143,7 +143,7 @@ impl PendingExtents {
         self.iter().filter(|(_, since)| *since <= before).map(|(extent, _)| extent).collect()
     }
 
-    /// Returns since when the extent with the byte at `address` is free; none if no extent has it.
+    /// Returns since when the extent with the byte at `address` is free; `None` if no extent has it.
     pub fn since(&self, address: Bytes) -> Option<Duration> {
         let (_, stretch) = self.extents.range(..=address.0).next_back()?;
         (stretch.end > address.0).then_some(stretch.since)

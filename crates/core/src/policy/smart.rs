@@ -21,7 +21,7 @@ use crate::units::Bytes;
 /// The time doubles after each check without a trim.
 const SHORTEST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// The first check comes after so many of the shortest commands, but no later than this: a drive counts as idle if
+/// The first check comes after this many of the shortest commands, but no later than this: a drive counts as idle if
 /// nobody used it between two checks, and a request that comes after all then waits for one of these commands.
 const COMMANDS_TO_LOOK: u32 = 10;
 const LATEST_FIRST_LOOK: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ const LATEST_FIRST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_PAID: Duration = Duration::from_millis(50);
 const SHORTEST_PAID: Duration = Duration::from_millis(10);
 const MOST_LOST: Duration = Duration::from_secs(10);
-/// The drive has to be idle for so many of the shortest commands before it gets discards that gain little. If
+/// The drive has to be idle for this many of the shortest commands before it gets discards that gain little. If
 /// idle times are of all lengths alike, a request then meets such a command with a chance of 1 %.
 const LEAST_IDLE: u32 = 100;
 /// Trims are urgent only if they can give back this part of what the drive can have in spare.
@@ -96,7 +96,7 @@ pub struct SmartPolicy {
     free: Bytes,
     /// The bytes that the host wrote beyond those that trims discarded.
     written: Bytes,
-    /// The time by which writes took longer because worthwhile extents were pending, less that of the trims
+    /// The time by which writes took longer because worthwhile extents were pending, less the time of the trims
     /// which it paid for.
     lost: Duration,
     /// How fast that grew in the last span, in seconds a second.
@@ -221,7 +221,7 @@ impl SmartPolicy {
     }
 
     /// The length below which free space within `chosen` is left alone. Extents that were joined, or that files
-    /// use in part, may hold thousands of short pieces, each of which is a discard of its own: only those that
+    /// use in part, may hold thousands of short pieces, each a discard of its own: only those that
     /// pay are discarded, unless an extent is overdue.
     fn shortest_to_discard(&self, at: Duration, chosen: &ExtentSet) -> Bytes {
         let before = at.checked_sub(self.pacer.goals().max_age);
@@ -244,7 +244,7 @@ impl SmartPolicy {
         self.from(self.least(|thresholds| thresholds.busy).filter(|_| fits))
     }
 
-    /// The lost time from which on a trim is paid for: that of the longest extent, but no more than twice the
+    /// The lost time from which on a trim is paid for: the time of the longest extent, but no more than twice the
     /// time of the shortest command.
     fn price(&self) -> Duration {
         let longest = self.pending.longest(Bytes(1)).next().map_or(Bytes::ZERO, |extent| extent.len());
@@ -297,7 +297,7 @@ impl SmartPolicy {
 
     /// Returns the `candidates` that fit into `slice`, cut to the longest that one command can discard within
     /// it. Returns at least one; if none fits, it is cut to twice the time of the shortest command: then
-    /// neither that time nor that of all commands together is more than twice the lowest possible.
+    /// neither that time nor the time of all commands together is more than twice the lowest possible.
     fn fill(&self, slice: Duration, candidates: impl Iterator<Item = Extent>) -> ExtentSet {
         let longest = self.worth.longest_within(slice.max(self.worth.shortest() * 2));
         let (mut chosen, mut left) = (ExtentSet::new(), slice);
@@ -367,7 +367,7 @@ impl SmartPolicy {
         self.unconfirmed = Some(Measurement { parts, busy: busy.as_secs_f64(), mostly_writes });
     }
 
-    /// Records the time that so many written bytes took longer in a span, because of extents whose discard is worth it.
+    /// Records the time that this many written bytes took longer in a span, because of extents whose discard is worth it.
     fn lose(&mut self, span: Duration, written: Bytes) {
         let kept = if self.gain == Gain::Copies { self.worthwhile_bytes() } else { Bytes::ZERO };
         if kept == Bytes::ZERO {
@@ -381,7 +381,7 @@ impl SmartPolicy {
         self.lost = self.lost.saturating_add(lost).min(MOST_LOST);
     }
 
-    /// Learns from the time that discards of so many extents took, and returns how long the drive itself worked on
+    /// Learns from the time that discards of this many extents took, and returns how long the drive itself worked on
     /// them. On a busy drive each may first wait for the commands of others, once: time beyond what was expected is
     /// taken for such waits, as far as these can explain it.
     fn learn_costs(&mut self, extents: u64, sent: Sent, took: Duration) -> Duration {

@@ -114,7 +114,7 @@ impl Worth {
         command * self.costs.command() + bytes * self.costs.bytes()
     }
 
-    /// The time in seconds of the commands of a discard by the profile, and that of its bytes.
+    /// The time in seconds of the commands of a discard by the profile, and the time of its bytes.
     fn parts(&self, length: Bytes) -> [f64; 2] {
         let commands = length.0.div_ceil(self.discard.command_limit.value.0);
         let command = ((self.discard.command.value + self.discard.range.value) * commands).seconds();
@@ -224,8 +224,8 @@ impl Worth {
         amplification(pending) - amplification(pending.saturating_sub(kept))
     }
 
-    /// Returns three times in seconds by the profile: that of so many commands that each program one unit, one after the
-    /// other, that of so many written bytes with all dies at work, and that of the copies for these bytes because
+    /// Returns three times in seconds by the profile: for this many commands that each program one unit, one after the
+    /// other, for this many written bytes with all dies at work, and for the copies for these bytes because
     /// `pending` bytes are not discarded.
     pub fn write_parts_by_profile(
         &self,
@@ -239,7 +239,7 @@ impl Worth {
         [commands as f64 * self.program_s, pages * self.write_s, copies * self.copy_s]
     }
 
-    /// From now on, the flash takes so many times as long as by the profile.
+    /// From now on, the flash takes this many times as long as by the profile.
     pub fn set_flash_factor(&mut self, factor: f64) {
         self.flash_factor = factor;
     }

@@ -21,7 +21,7 @@ const LARGEST_JOURNAL: Bytes = Bytes::MIB;
 /// The largest drive: 1024 TiB.
 const LARGEST_CAPACITY: Bytes = Bytes(1 << 50);
 const COUNTS: RangeInclusive<u32> = 1..=4096;
-/// The ranges that a command can name: NVMe has room for so many.
+/// The ranges that a command can name: NVMe has room for this many.
 const RANGES: RangeInclusive<u32> = 1..=256;
 const RESERVE: RangeInclusive<u32> = 1..=65_536;
 /// The share of a die that the work of a discard can take: the rest has to serve the host.

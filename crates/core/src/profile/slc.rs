@@ -16,7 +16,7 @@ const BITS: RangeInclusive<u32> = 2..=4;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slc {
-    /// The bits that a cell holds outside the cache: one page in the cache takes the flash of so many pages.
+    /// The bits that a cell holds outside the cache: one page in the cache takes the flash of this many pages.
     pub bits_per_cell: Sourced<u32>,
     /// Programming one program unit in the cache.
     pub program: Sourced<Nanos>,

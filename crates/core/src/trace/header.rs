@@ -43,7 +43,7 @@ impl TraceHeader {
     /// The [`origin`](Self::origin) of traces whose frees were synthesised.
     pub const SYNTHETIC: &'static str = "synth";
 
-    /// The header of a trace of which nothing is known but where it came from.
+    /// The header of a trace whose origin alone is known.
     pub fn new(origin: &str) -> Self {
         Self {
             schema: TRACE_SCHEMA.to_owned(),

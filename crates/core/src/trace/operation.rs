@@ -2,7 +2,7 @@
 
 use super::EventKind;
 
-/// Returns the kind of a request or bio with these letters and number of sectors; none if it is not
+/// Returns the kind of a request or bio with these letters and number of sectors; `None` if it is not
 /// recorded: a change of a zone's state, or a command that a driver or user sends past the block layer.
 ///
 /// The letters are an `F` if a flush goes ahead, the operation (`R`, `W`, `D`, `DE` for a secure erase, `F`
@@ -27,7 +27,7 @@ pub fn kind(rwbs: &[u8], sectors: u64) -> Option<EventKind> {
     }
 }
 
-/// Returns the filter that passes block events of `kinds`: none if no kind is a request, an empty one if all
+/// Returns the filter that passes block events of `kinds`: `None` if no kind is a request, an empty one if all
 /// pass.
 pub fn filter(kinds: &[EventKind]) -> Option<String> {
     let letters = |kind| match kind {

@@ -90,7 +90,7 @@ impl Ranges {
     }
 
     /// Takes all that was queued inside `request`, a discard of a disk that takes one range in each: it may have been merged in
-    /// any order. Returns the process that queued the bio at its start, or else the last one; none if nothing was.
+    /// any order. Returns the process that queued the bio at its start, or else the last one; `None` if nothing was.
     pub fn take_merged(&mut self, device: DeviceIndex, request: Extent) -> Option<Comm> {
         let mut process = None;
         self.queued.get_mut(&device)?.retain(|range| {
@@ -126,7 +126,7 @@ fn forget(queued: &mut VecDeque<Range>, start: Bytes) {
 }
 
 /// Returns the indices, from `first` on, of the bios of one task or of all that have this length together;
-/// none if no such run exists.
+/// `None` if no such run exists.
 fn run(queued: &VecDeque<Range>, first: usize, task: Option<u32>, length: Bytes) -> Option<Vec<usize>> {
     let mut places = Vec::new();
     let mut total = Bytes::ZERO;

@@ -23,7 +23,7 @@ pub struct Tally {
     pub errors: u64,
     /// Their sizes.
     pub sizes: SizeHistogram,
-    /// How long they took, those of which it is known.
+    /// How long they took, where that is known.
     pub latencies: Latencies,
 }
 

@@ -39,7 +39,7 @@ impl Priority {
 }
 
 impl Array {
-    /// Reads so many pages of a unit for the host from `start`; returns when they are out.
+    /// Reads this many pages of a unit for the host from `start`; returns when they are out.
     #[inline]
     pub(super) fn read_for_host(&mut self, unit: &Unit, pages: u32, start: Nanos) -> Nanos {
         if pages == 0 {

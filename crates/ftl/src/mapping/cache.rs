@@ -175,7 +175,7 @@ impl Ftl {
         })
     }
 
-    /// Fills these erased blocks, of which the first has the pages, from now on.
+    /// Fills these erased blocks from now on. The first has the pages.
     fn start_group(&mut self, blocks: [u32; MOST_BITS], is_fixed: bool) {
         let (frontier, pages) = (self.cache_frontier(), self.config.pages_per_block);
         let cache = self.cache.as_mut().expect("the cache whose group it is");

@@ -2,7 +2,7 @@
 //!
 //! Data that nobody writes over keep their block from being erased, so that the others wear out for it. With
 //! levelling, a block that garbage collection has just erased takes the data of the block that was filled
-//! longest ago, if that has so many fewer erases; the other is erased and free in its place. So the most worn
+//! longest ago, if that has this many fewer erases; the other is erased and free in its place. So the most worn
 //! blocks rest below the data that change least (Chang, Hsieh and Kuo, "Endurance Enhancement of Flash-Memory
 //! Storage Systems: An Efficient Static Wear Leveling Design", DAC 2007, for the aim; the pair is chosen as by
 //! Chang, "On Efficient Wear Leveling for Large-Scale Flash-Memory Storage Systems", SAC 2007).

@@ -37,7 +37,7 @@ struct Request {
 }
 
 impl Meter {
-    /// The host sent a request at `arrival` that reads or writes so many bytes, or none if it does something else.
+    /// The host sent a request at `arrival` that reads or writes this many bytes, or `None` if it does something else.
     pub(super) fn sent(&mut self, arrival: Nanos, done: Nanos, op: Op, bytes: Bytes) {
         let (written, read) = match op {
             Op::Write => (bytes, Bytes::ZERO),

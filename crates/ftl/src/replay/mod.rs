@@ -4,7 +4,7 @@
 //! trace: the host's think times are kept, and a slower drive slows it down. A request whose latency
 //! the trace doesn't tell comes at its own time, or, where the drive is behind, once fewer than the
 //! profile's queue depth are in flight. What file systems say happens between the requests it came
-//! between. Think times can be scaled. A policy goes by the trace's time, which for a user is that of the wall:
+//! between. Think times can be scaled. A policy goes by the trace's time, which for a user is the wall's:
 //! its timers count the trace's hours, not the model's; or by the model's time, as a service does that runs beside
 //! the drive.
 //!
@@ -120,7 +120,7 @@ pub struct Replay {
     wake: Option<Nanos>,
     meter: Meter,
     trims: Trims,
-    /// Trims of which the policy hasn't heard that they are over.
+    /// Trims that the policy has not been told the end of.
     trimming: Option<Trimming>,
     series: Series,
     phases: Phases,

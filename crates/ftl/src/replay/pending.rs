@@ -62,7 +62,7 @@ impl Pending {
         Some(Extent::new(Bytes(first * SECTOR.0), Bytes(end * SECTOR.0)))
     }
 
-    /// The whole units of this size that are free and of which `extent` names a part. `extent` is free.
+    /// The whole units of this size that are free and that `extent` names a part of. `extent` is free.
     pub(super) fn units_of(&self, extent: Extent, unit: Bytes) -> Extent {
         let inside = extent.aligned_inside(unit);
         let is_free = |unit: Extent| self.first_inside(unit) == Some(unit);

@@ -72,7 +72,7 @@ impl Trims {
         self.pending.insert(extent);
     }
 
-    /// The whole units of this size that are free and of which `extent`, which is free, names a part.
+    /// The whole units of this size that are free and that the free `extent` names a part of.
     pub(super) fn units_of(&self, extent: Extent, unit: Bytes) -> Extent {
         self.pending.units_of(extent, unit)
     }

@@ -89,7 +89,7 @@ impl Windows {
     /// too old. `length` is the length of windows.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// The calls of `read`.
     pub fn within(
         &self,
         ranges: &ExtentSet,

@@ -130,7 +130,7 @@ impl fmt::Display for ServicePolicy {
     }
 }
 
-/// The interval of full trims if frees are not reported; the same as that of `fstrim.timer`.
+/// The interval of full trims if frees are not reported; the same as `fstrim.timer`'s.
 pub(super) const WEEK: Duration = Duration::from_secs(7 * DAY);
 /// File systems are often mounted for a moment only, to be copied or checked: none is kept busy then.
 const MIN_MOUNT_AGE: Duration = Duration::from_secs(30);
@@ -226,7 +226,7 @@ pub struct Settings {
 }
 
 impl Config {
-    /// Reads the file at `path`, or [`CONFIG`] if `path` is none; returns none if [`CONFIG`] is missing.
+    /// Reads the file at `path`, or [`CONFIG`] if `path` is none; returns `None` if [`CONFIG`] is missing.
     ///
     /// # Errors
     /// Any [`ConfigError`].

@@ -53,7 +53,7 @@ pub enum ControlError {
     /// The service took no request, or did not answer it, in time.
     #[error("the service{} does not answer: it {why}", numbered(*process))]
     Silent {
-        /// Its process; none if that is not known.
+        /// Its process; `None` if that is not known.
         process: Option<i32>,
         /// The known facts about it, and the next step.
         why: Silence,
@@ -91,7 +91,7 @@ pub(super) struct Connection {
     stream: OwnedFd,
     interrupt: Interrupt,
     deadline: Instant,
-    /// What was received and not read yet.
+    /// Bytes that were received and not read yet.
     input: Vec<u8>,
 }
 

@@ -25,9 +25,9 @@ pub(super) struct Context {
     pub hung: Cell<Option<Instant>>,
     /// The directory of files that are kept until the next boot.
     pub run: PathBuf,
-    /// The directory of the logs of decisions; none if they are not logged.
+    /// The directory of the logs of decisions; `None` if they are not logged.
     pub decisions: Option<PathBuf>,
-    /// What ends the trims of all file systems.
+    /// Ends the trims of all file systems.
     pub enders: Enders,
     /// The discards that disks failed.
     pub failures: Failures,
@@ -38,7 +38,7 @@ pub(super) struct Context {
 /// Why the saved states could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    /// What they lie on is frozen, or its drive hangs.
+    /// A file system below them is frozen, or its drive hangs.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
     /// The file or its directory can't be written.

@@ -55,7 +55,7 @@ pub enum Response {
     Status(StatusDocument),
     /// The request was carried out.
     Done,
-    /// The pauses were read, and so many trims of paused file systems have not ended yet.
+    /// The pauses were read, and this many trims of paused file systems have not ended yet.
     Trimming(usize),
     /// The leased extents, in the file system's trim address space.
     Pending(Vec<Piece>),
@@ -74,7 +74,7 @@ impl From<Extent> for Piece {
 }
 
 impl Piece {
-    /// Returns the extent; none if its end exceeds the address space.
+    /// Returns the extent; `None` if its end exceeds the address space.
     pub fn extent(self) -> Option<Extent> {
         let end = self.0.checked_add(self.1)?;
         Some(Extent::new(Bytes(self.0), Bytes(end)))

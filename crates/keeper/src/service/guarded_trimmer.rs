@@ -127,7 +127,7 @@ impl Trimmer for GuardedTrimmer {
         self.free_space = std::mem::take(&mut earlier.free_space);
     }
 
-    /// Reads the map in a thread of its own; none if it takes too long, and while earlier trims or queries that
+    /// Reads the map in a thread of its own; `None` if it takes too long, and while earlier trims or queries that
     /// timed out still run.
     fn free_within(&mut self, extents: &ExtentSet, freshness: Freshness) -> Option<ExtentSet> {
         if self.late.is_some() {

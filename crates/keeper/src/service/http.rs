@@ -14,7 +14,7 @@ pub(super) enum HttpRequest {
     Refused(&'static str),
 }
 
-/// Parses a request, of which `received` arrived so far.
+/// Parses the part of a request that arrived so far, `received`.
 pub(super) fn parse(received: &[u8]) -> HttpRequest {
     let is_whole =
         received.windows(4).any(|end| end == b"\r\n\r\n") || received.windows(2).any(|end| end == b"\n\n");

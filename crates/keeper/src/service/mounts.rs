@@ -17,7 +17,7 @@ use crate::state::file_system_id;
 pub(super) struct MountedFileSystem {
     /// The mount that represents it.
     pub mount: Mount,
-    /// All its mount points, that of `mount` first.
+    /// All its mount points, first the mount point of `mount`.
     pub targets: Vec<PathBuf>,
     /// The ids of all its mounts. The kernel uses the id of a mount that is gone again.
     ids: BTreeSet<u64>,
@@ -60,7 +60,7 @@ impl MountedFileSystem {
         self.mount.number
     }
 
-    /// Asks the file system, which is on `devices`, for its identifier; none if it can't be opened.
+    /// Asks the file system, which is on `devices`, for its identifier; `None` if it can't be opened.
     pub fn id(&self, devices: &[BlockDevice]) -> Option<String> {
         let root = mount::open_of(&self.mount.target, devices).ok()?;
         Some(file_system_id(&root, &self.mount.fstype))

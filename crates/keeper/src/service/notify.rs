@@ -10,7 +10,7 @@ use sd_notify::NotifyState;
 /// would have to wake up just to send keep-alive messages.
 #[derive(Debug)]
 pub(super) struct Manager {
-    /// The watchdog timeout; none if there is no watchdog.
+    /// The watchdog timeout; `None` if there is no watchdog.
     watchdog: Option<Duration>,
     /// Whether the watchdog is active.
     watched: bool,

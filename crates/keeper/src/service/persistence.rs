@@ -77,7 +77,7 @@ pub(super) fn seal(
     within(limit, move || seal_mounted(&sysfs, &mount))
 }
 
-/// Returns the seal of a file system that was unmounted; none if it is on several devices, or has no seal.
+/// Returns the seal of a file system that was unmounted; `None` if it is on several devices, or has no seal.
 pub(super) fn seal_after_unmount(
     context: &Context,
     unmounted: &ManagedFileSystem,

@@ -98,7 +98,7 @@ impl Storage {
         self.bottom().next().map(|layer| layer.path().into())
     }
 
-    /// Returns the identity of the one drive below the file system; none if there are several, or if it reports
+    /// Returns the identity of the one drive below the file system; `None` if there are several, or if it reports
     /// none.
     pub fn drive(&self, sysfs: &Path) -> Option<String> {
         let mut disks = self.bottom();
@@ -158,7 +158,7 @@ impl Storage {
     }
 }
 
-/// The smallest chunk of thinly provisioned storage: that of dm-thin.
+/// The smallest chunk of thinly provisioned storage: dm-thin's.
 const MIN_CHUNK: Bytes = Bytes(64 << 10);
 
 /// Returns whether a layer allocates space on write and frees it on discard.

@@ -69,7 +69,7 @@ impl ThinPool {
         Some(Self { number: layer.number?, device: layer.path(), name, table: table.clone() })
     }
 
-    /// Asks the kernel how full it is; none if it doesn't say.
+    /// Asks the kernel how full it is; `None` if it doesn't say.
     pub fn status(&self) -> Option<ThinPoolStatus> {
         let usage = PoolUsage::read(self.number, &self.table)?;
         Some(ThinPoolStatus {

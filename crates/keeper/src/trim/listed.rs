@@ -119,7 +119,7 @@ pub struct Selected {
 
 /// Returns the file systems that the program `fstrim` selects from the file `list`, in its order: the last
 /// one first. It selects those that can be written to there, are on a device that takes discards, and are of one of
-/// `types`, in the form of `mount -t`. Returns none if the list has no lines.
+/// `types`, in the form of `mount -t`. Returns `None` if the list has no lines.
 ///
 /// As util-linux, of several lines for one mount point it takes the last, and of several for one file system the first. It
 /// knows tags such as `UUID=...` in `/etc/fstab` alone.

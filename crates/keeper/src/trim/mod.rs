@@ -35,7 +35,7 @@ use crate::failures::Failures;
 use crate::free_space::{Division, FreeSpace, FreeSpaceError};
 use crate::trimmer::{Counters, MountedTrimmer, TrimSeries, Trimmer};
 
-/// The profile that is assumed until measured if none is given: that of a slow drive.
+/// The profile that is assumed until measured if none is given: a slow drive's.
 const ASSUMED: &str = "micron-m500it";
 /// How long a thread waits for an interrupt at once.
 const LONG: Duration = Duration::from_secs(3600);

@@ -40,7 +40,7 @@ pub struct Slice {
     pub range: Extent,
     /// Its share of the progress: its free bytes, or its length if the free space is not known.
     pub bytes: Bytes,
-    /// The predicted duration; none if the free space is not known.
+    /// The predicted duration; `None` if the free space is not known.
     pub time: Option<Duration>,
 }
 
@@ -104,7 +104,7 @@ impl RemainingTrim {
         self.left = self.pieces.iter().map(|piece| piece.bytes).sum();
     }
 
-    /// Removes and returns the next slice; none if nothing is left.
+    /// Removes and returns the next slice; `None` if nothing is left.
     pub fn next(&mut self, limits: &Limits) -> Option<Slice> {
         let first = self.pieces.pop()?;
         let mut slice = match first.time(limits) {

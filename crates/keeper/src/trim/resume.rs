@@ -51,7 +51,7 @@ pub struct Progress {
     pub asked_minimum: Option<Bytes>,
     /// The minimum that was used.
     pub minimum: Bytes,
-    /// The address that was reached; none if the trim is complete.
+    /// The address that was reached; `None` if the trim is complete.
     pub reached: Option<Bytes>,
 }
 

@@ -236,7 +236,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Trims the range and returns how long the drive was busy; none if the range lies beyond the end.
+    /// Trims the range and returns how long the drive was busy; `None` if the range lies beyond the end.
     fn trim(&mut self, range: Extent) -> Result<Option<Duration>, TrimError> {
         let series = self.trimmer.trim([range].into_iter().collect(), self.manner.minimum);
         self.ran.reported += series.reported;

@@ -24,11 +24,11 @@ const MAX_SIZE: u64 = 1 << 16;
 #[derive(Debug)]
 pub struct Announced {
     path: PathBuf,
-    /// Its lock is also that of the processes that have it open.
+    /// Processes that have it open share its lock.
     file: Option<Arc<File>>,
 }
 
-/// What is read of a file.
+/// The most that is read of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Trim {
     process: i32,
@@ -99,7 +99,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     file.metadata().map(number).ok() == path.metadata().map(number).ok()
 }
 
-/// The trims that run, each of which is told to end once.
+/// The trims that run. Each is told to end once.
 #[derive(Debug)]
 pub struct RunningTrims {
     directory: PathBuf,

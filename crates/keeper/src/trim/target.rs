@@ -300,7 +300,7 @@ impl Target {
     /// [`TrimError`].
     pub fn forget(&self, ender: &Ender) -> Result<(), TrimError> {
         let Division::Groups(groups) = &self.division else { return Ok(()) };
-        // ext4 trims a group again if the minimum is below that of the last trim. So this trims with a
+        // ext4 trims a group again if the minimum is below the last trim's. So this trims with a
         // minimum of a whole group, in the first group, which is never entirely free because it has the
         // superblock.
         let first = trimtab_core::Extent::at(groups.first, Bytes(64 << 10));

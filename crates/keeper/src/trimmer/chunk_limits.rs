@@ -1,4 +1,4 @@
-//! Which chunks of a btrfs may be trimmed, and how long their shortest discards have to be.
+//! Limits of trims of a btrfs: the chunks that may be trimmed, and how long their shortest discards have to be.
 //!
 //! While btrfs discards a free extent, nobody can write there: a writer who needs it gets "no space left". One FITRIM of a chunk
 //! with many short free extents can't be split, and holds up what needs the whole chunk, such as a balance.
@@ -22,9 +22,9 @@ const BUDGET: Duration = Duration::from_millis(50);
 pub const LONGEST_CALL: Duration = Duration::from_millis(100);
 /// How often a chunk whose free space has not changed is given twice as much time.
 const MOST_TRIES: u32 = 3;
-/// What a discard costs until that was learned: little on most drives, and on others the call is ended.
+/// The cost of a discard until it was learned: little on most drives, and on others the call is ended.
 const FIRST_COST: Duration = Duration::from_micros(200);
-/// A call has at most so many times as many discards as one before it: a drive that is not known yet may be slow.
+/// A call has at most this many times as many discards as one before it: a drive that is not known yet may be slow.
 const GROWTH: u64 = 4;
 /// The share of what was learned that a new measurement replaces.
 const NEW_SHARE: f64 = 0.3;
@@ -38,11 +38,11 @@ const MOST_MARGIN: Bytes = Bytes(1 << 30);
 const NEW_CHUNK: Bytes = Bytes(1 << 30);
 
 /// The least length that is trimmed after calls were too long, if it is not known how many free extents there are; each such
-/// call makes it so many times as long.
+/// call makes it this many times as long.
 const FIRST_LEAST: Bytes = Bytes(64 << 10);
 const LEAST_FACTOR: u64 = 4;
 
-/// What a discard of this file system costs; shared by those who trim it.
+/// The cost of a discard of this file system; shared by all that trim it.
 #[derive(Debug, Clone, Default)]
 pub struct DiscardCost(Arc<Mutex<Learned>>);
 
@@ -87,7 +87,7 @@ pub enum NotNow {
 pub struct Allowed {
     /// The least length of a free extent.
     pub minimum: Bytes,
-    /// After so long the call is ended; none if it can't be made any shorter.
+    /// After so long the call is ended; `None` if it can't be made any shorter.
     pub limit: Option<Duration>,
     /// The end of the range that it may discard: before the first extent that writers can't be without.
     pub end: Bytes,
@@ -95,12 +95,12 @@ pub struct Allowed {
     pub extents: usize,
     /// The free extents that it leaves out because there are too many, or because writers need them; these stay pending.
     pub left: ExtentSet,
-    /// The entry of the chunk in [`Learned::seen`] once the call succeeded; none if nothing is left.
+    /// The entry of the chunk in [`Learned::seen`] once the call succeeded; `None` if nothing is left.
     seen: Option<(u64, u32)>,
 }
 
 impl DiscardCost {
-    /// Learns from `discards`, as the device counts them, of so many free extents, that took so long together. Some devices
+    /// Learns from `discards`, as the device counts them, of this many free extents, that took so long together. Some devices
     /// count nothing.
     pub fn learn(&self, took: Duration, discards: u64, extents: usize) {
         let mut learned = self.lock();
@@ -153,7 +153,7 @@ impl DiscardCost {
         }
     }
 
-    /// Returns what a call may discard of `chunk` with these free extents, of which none longer than `longest` may be taken from
+    /// Returns the part of `chunk` that a call may discard. Of its free extents, none longer than `longest` may be taken from
     /// writers.
     fn allows(
         &self,

@@ -8,13 +8,13 @@ use trimtab_linux::block::{BlockCounters, BlockError, StatFile};
 
 /// How often the counters are read until all discards are done.
 const POLL_INTERVAL: Duration = Duration::from_micros(500);
-/// Without a completed discard for this long, the remaining I/O in flight is that of others. A slow drive
+/// Without a completed discard for this long, the remaining I/O in flight belongs to others. A slow drive
 /// needs half of it for one discard.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same of a device mapper's device: a thin pool completes discards when it commits, once a second, and then waits for
 /// those that it hands down.
 const HELD_TIMEOUT: Duration = Duration::from_millis(2500);
-/// Once a discard has completed, so many times the longest wait for one are enough, but no less than this.
+/// Once a discard has completed, this many times the longest wait for one are enough, but no less than this.
 const SETTLE_FACTOR: u32 = 4;
 const SHORTEST_SETTLE: Duration = Duration::from_millis(50);
 

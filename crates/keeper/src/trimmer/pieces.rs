@@ -32,7 +32,7 @@ impl PieceLength {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns that a piece of this length took so long, with so many discards. Of several, their number may be the reason.
+    /// Learns that a piece of this length took so long, with this many discards. Of several, their number may be the reason.
     pub fn learn(&self, length: Bytes, took: Duration, discards: u64) {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if took > LONGEST_PIECE && discards == 1 {
@@ -54,7 +54,7 @@ pub enum Cuts {
     Anywhere(PieceLength),
 }
 
-/// What the pieces of a trim depend on.
+/// The conditions that the pieces of a trim depend on.
 pub struct Cutter<'a> {
     /// Where it can be cut.
     pub cuts: Cuts,
@@ -62,7 +62,7 @@ pub struct Cutter<'a> {
     pub minimum: Bytes,
     /// The units in which the device takes discards: one on both sides of a cut is discarded by neither piece.
     pub units: DiscardUnits,
-    /// What a discard costs.
+    /// The cost of a discard.
     pub cost: &'a DiscardCost,
     /// Returns the free extents in a range, in order; none where they are not known.
     pub free_in: &'a dyn Fn(Extent) -> Vec<Extent>,
@@ -71,7 +71,7 @@ pub struct Cutter<'a> {
 /// A piece of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// What is trimmed.
+    /// The extents to trim.
     pub range: Extent,
     /// How many free extents it is known to hold.
     pub extents: usize,

@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn damaged_binary_is_left_as_it_was() {
         let whole = fs::read("/bin/cat").unwrap();
-        // The offset of the program headers, which follow the header; then that of each segment in the file.
+        // The offset of the program headers, which follow the header; then the offset of each segment in the file.
         let segments = (64..64 + 13 * 56).step_by(56).map(|segment| segment + 8);
         for offset in std::iter::once(0x20).chain(segments) {
             for value in [u64::MAX, u64::MAX - 63, 0] {

@@ -134,7 +134,7 @@ struct Packer<'a> {
     directories: Vec<PathBuf>,
     /// The libraries that were found, by name.
     libraries: BTreeMap<String, PathBuf>,
-    /// The guest's directory of libraries: that of the C library, which its loader searches by default.
+    /// The guest's directory of libraries: the C library's, which its loader searches by default.
     home: Option<PathBuf>,
     /// The bytes of all files so far that are not part of the skeleton.
     bytes: Bytes,

@@ -55,7 +55,7 @@ impl Kernel {
 }
 
 /// Where the modules of an image should be: `lib/modules/RELEASE` in its own directory or the one above,
-/// as in an unpacked package, or that of this machine.
+/// as in an unpacked package, or this machine's.
 fn modules_of(image: &Path, release: &str) -> PathBuf {
     let inside = Path::new("lib/modules").join(release);
     let above = image.ancestors().skip(1).take(2).map(|dir| dir.join(&inside));

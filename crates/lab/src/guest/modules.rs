@@ -108,7 +108,7 @@ fn properties(module: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// A relocatable ELF file with nothing but a section `.modinfo` and that of the names.
+    /// A relocatable ELF file with nothing but a section `.modinfo` and the section of names.
     fn module(properties: &[u8]) -> Vec<u8> {
         let names = b"\0.modinfo\0.shstrtab\0";
         let mut file = vec![0; 64];

@@ -110,7 +110,7 @@ impl Draft {
         self.at_least(name, unit, larger, smaller, MORE)
     }
 
-    /// Something that it says to be at least so many times as large.
+    /// Something that it says to be at least this many times as large.
     pub fn at_least(
         mut self,
         name: &str,

@@ -57,7 +57,7 @@ impl Measured {
 }
 
 impl Cell<'_> {
-    /// The sum of `of` over the steps of these names; none if there is no such step, or one that lacks it.
+    /// The sum of `of` over the steps of these names; `None` if there is no such step, or one that lacks it.
     fn sum(&self, names: &[&str], of: impl Fn(&Step) -> Option<f64>) -> Option<f64> {
         let steps = self.0?.steps.iter().filter(|step| names.contains(&step.name.as_str()));
         let values = steps.map(of).collect::<Option<Vec<_>>>()?;

@@ -157,7 +157,7 @@ pub(super) fn sequential_waf(profile: &str) -> Result<f64, LabError> {
 }
 
 /// Seconds of random writes of 4 KiB that begin `offset` bytes after a page's start, over a quarter of a used
-/// drive of which half was discarded.
+/// drive that was discarded by half.
 pub(super) fn writes_at(profile: &str, offset: Bytes) -> Result<f64, LabError> {
     let mut bench = Bench::new(profile, SIZE, true)?;
     bench.submit(Op::Discard, Extent::at(Bytes(SIZE.0 / 2), Bytes(SIZE.0 / 2)));

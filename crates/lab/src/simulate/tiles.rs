@@ -94,7 +94,7 @@ impl<'a, S: TraceSource> Tiles<'a, S> {
     /// Copies of what `open` returns, of its `device` alone.
     ///
     /// # Errors
-    /// Those of `open` and of its source.
+    /// The errors of `open` and of its source.
     pub(crate) fn new(
         layout: TileLayout,
         device: DeviceIndex,

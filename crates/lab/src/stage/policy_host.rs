@@ -25,7 +25,7 @@ impl PolicyHost {
         }
     }
 
-    /// Bytes that were freed and wait for a discard; none if nobody counts them.
+    /// Bytes that were freed and wait for a discard; `None` if nobody counts them.
     ///
     /// # Errors
     /// [`LabError::Service`] if the service has ended.

@@ -125,7 +125,7 @@ impl ReadSchedule {
 /// Pages from one read to the next: coprime to any power of two, so that all pages are read.
 const STRIDE: u64 = 37;
 
-/// Returns the latencies of the samples that were due in one of `spans`; none if there are none.
+/// Returns the latencies of the samples that were due in one of `spans`; `None` if there are none.
 pub fn summary(samples: &[Sample], spans: &[Range<Duration>]) -> Option<LatencySummary> {
     let mut latencies = Latencies::default();
     let within = samples.iter().filter(|sample| spans.iter().any(|span| span.contains(&sample.due)));

@@ -1,4 +1,4 @@
-//! Who used processors in a step.
+//! Use of processors in a step.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// What has been used until now; `drive` is what the emulated drive's server says, `service` the service's process.
+    /// The use until now; `drive` is what the emulated drive's server says, `service` the service's process.
     pub(super) fn now(drive: Option<Duration>, service: Option<u32>) -> Self {
         let procfs = Path::new(PROCFS);
         let of = |process: &dyn std::fmt::Display| process::processor_time(procfs, process);
@@ -32,7 +32,7 @@ impl Used {
         }
     }
 
-    /// What was used since `before`.
+    /// The use since `before`.
     pub(super) fn since(&self, before: &Self) -> ProcessorTime {
         let span = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();
         let part = |now: Option<Duration>, before: Option<Duration>| Some(span(now?, before?));

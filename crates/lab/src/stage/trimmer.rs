@@ -65,7 +65,7 @@ impl Trimmer {
         self.end().expect("it ends once")
     }
 
-    /// Ends the thread; returns none if it has ended before.
+    /// Ends the thread; returns `None` if it has ended before.
     fn end(&mut self) -> Option<Result<Vec<Trim>, LabError>> {
         self.pauses.take();
         self.thread.take().map(|thread| thread.join().expect("the trimmer doesn't panic"))

@@ -153,7 +153,7 @@ impl Cell {
         format!("{:032x}", xxh3_128(format!("{CELL_SCHEMA}\n{VERSION}\n{cell}").as_bytes()))
     }
 
-    /// The hash of the trace that it replays; none if it replays none.
+    /// The hash of the trace that it replays; `None` if it replays none.
     pub fn trace(&self) -> Option<&str> {
         match self {
             Self::Trace(cell) => Some(&cell.trace),
@@ -161,7 +161,7 @@ impl Cell {
         }
     }
 
-    /// The most memory that its flash model takes, with the trace if it replays one; none if no such model can be made.
+    /// The most memory that its flash model takes, with the trace if it replays one; `None` if no such model can be made.
     pub fn memory(&self, trace: Option<&SharedTrace>) -> Option<Bytes> {
         match self {
             Self::Trace(cell) => {

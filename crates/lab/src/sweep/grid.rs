@@ -61,7 +61,7 @@ pub struct Grid {
     /// Policies; if empty, none, online, batched, smart and ideal.
     #[serde(deserialize_with = "filled")]
     pub policies: Vec<SimPolicy>,
-    /// Over-provisioning of the drives, (physical - logical) / logical; if empty, that of each profile.
+    /// Over-provisioning of the drives, (physical - logical) / logical; if empty, each profile's own.
     #[serde(deserialize_with = "filled")]
     pub over_provisioning: Vec<f64>,
     /// Multiples of the recorded think times.

@@ -20,7 +20,7 @@ pub struct Taken<'a> {
 }
 
 impl Memory {
-    /// A budget of which nothing is taken.
+    /// A budget that is not touched yet.
     pub fn new(budget: Bytes) -> Self {
         Self { budget, taken: Mutex::new(Bytes::ZERO), freed: Condvar::new() }
     }

@@ -23,7 +23,7 @@ use crate::drive_profile::{LoadProfileError, load_aged};
 const MOST_CELLS: usize = 1_000_000;
 /// The profile of a grid that names none.
 const USUAL_PROFILE: &str = "samsung-870-evo";
-/// The default seed of a replay: that of `trimtab sim`.
+/// The default seed of a replay, as in `trimtab sim`.
 const USUAL_REPLAY_SEED: u64 = 0;
 
 /// Why a sweep can't start.

@@ -281,7 +281,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The results of a cell; none if the sweep is to stop.
+    /// The results of a cell; `None` if the sweep is to stop.
     fn compute(&self, planned: &PlannedCell) -> Option<CellResult> {
         let watch = |events| {
             self.events.fetch_add(events, Ordering::Relaxed);

@@ -58,7 +58,7 @@ impl CellFile {
         format!("{BEGIN}{:016x}{MIDDLE}{content}{END}", xxh3_64(content.as_bytes())).into_bytes()
     }
 
-    /// The results in a file of the cell with this key; none if the file is damaged or another's.
+    /// The results in a file of the cell with this key; `None` if the file is damaged or another's.
     pub fn decode(key: &str, bytes: &[u8]) -> Option<CellResult> {
         let text = std::str::from_utf8(bytes).ok()?.strip_prefix(BEGIN)?;
         let (checksum, rest) = text.split_at_checked(DIGITS)?;

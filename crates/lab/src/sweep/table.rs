@@ -21,7 +21,7 @@ const T: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// The same for more degrees of freedom: that of 30, which is a little too wide.
+/// The same for more degrees of freedom: the value of 30, which is a little too wide.
 const T_MORE: f64 = 2.042;
 
 /// The row of a cell with its results; without intervals yet.

@@ -19,7 +19,7 @@ const BATCH: usize = 4096;
 /// How much of a file is hashed at once.
 const CHUNK: usize = 1 << 20;
 
-/// Returns the hash of a trace's content, 32 hexadecimal digits: that of its file, or of the files of all processors that blktrace
+/// Returns the hash of a trace's content, 32 hexadecimal digits: of its file, or of the files of all processors that blktrace
 /// wrote. `goes_on` is called for each MiB; nothing is returned once it returned false.
 ///
 /// # Errors

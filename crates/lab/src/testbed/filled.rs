@@ -28,7 +28,7 @@ const MOST: u64 = 95;
 const SEED: u64 = 0x66_75_6c_6c;
 
 /// Fills the file system that is mounted on `mount` as `filling` says: with files of 16 MiB to 4 GiB that are allocated and not
-/// written, of which some are deleted at random, so that its free space is in pieces of their sizes. The data of `filling`'s
+/// written; some are deleted at random, so that its free space is in pieces of their sizes. The data of `filling`'s
 /// workload must find room.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //! In the manner of N. Agrawal et al., "Generating Realistic Impressions for File-System Benchmarking" (FAST
 //! 2009), which draws the sizes of files from a log-normal distribution, and S. Kadekodi et al., "Geriatrix:
 //! Aging what you see and what you don't see" (USENIX ATC 2018), which ages by creations and deletions at a
-//! steady utilisation, of which most hit young files. Neither program is used here; the distributions are
+//! steady utilisation, and most of them hit young files. Neither program is used here; the distributions are
 //! simpler than theirs.
 
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ use crate::error::LabError;
 use crate::stage::Stage;
 use crate::work::Work;
 
-/// The share of the space that files take, in percent: that of P. Nagel's file system.
+/// The share of the space that files take, in percent: as on P. Nagel's file system.
 pub(super) const UTILISATION: u64 = 60;
 /// The mean size of a file.
 const MEAN: Bytes = Bytes(128 << 10);
-/// The standard deviation of the logarithm of the files' sizes: near that of Impressions' bodies of files.
+/// The standard deviation of the logarithm of the files' sizes: near the one of Impressions' bodies of files.
 const SPREAD: f64 = 1.8;
 /// The times that files are deleted and others created.
 const ROUNDS: u32 = 4;

@@ -30,7 +30,7 @@ const ROUNDS: u32 = 4;
 const FILL: u64 = 85;
 /// Of the space, what the sources take, in percent.
 const SOURCES: u64 = 12;
-/// The mean size of a source: that of the kernel tree.
+/// The mean size of a source in the kernel tree.
 const SOURCE: Bytes = Bytes(tree::TOTAL.0 / tree::FILES as u64);
 /// The most sources.
 const MOST_SOURCES: usize = 4000;

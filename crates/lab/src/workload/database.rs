@@ -46,7 +46,7 @@ const READS: usize = 32;
 const EDIT: Bytes = Bytes(200);
 /// The least space: tables are of 1 MiB or more.
 const LEAST: Bytes = Bytes(TABLES << 20);
-/// The record of which tables belong to which level.
+/// The record of the tables of each level.
 const MANIFEST: &str = "db/MANIFEST";
 
 /// The workload `database`.

@@ -71,7 +71,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The files of a writer with `share` where all writers have `files` files on `space`; none if that is too small for
+    /// The files of a writer with `share` where all writers have `files` files on `space`; `None` if that is too small for
     /// an extent of each.
     fn new(share: Share, files: u64, space: Bytes) -> Option<Self> {
         let chunks = percent(space, INTERLEAVED).0 / (files * CHUNK.0);

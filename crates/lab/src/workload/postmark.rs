@@ -2,7 +2,7 @@
 //!
 //! After J. Katcher, "PostMark: A New File System Benchmark", NetApp TR-3022, 1997, and its source,
 //! version 1.5, whose draws this follows (not its generator): a pool of files of evenly drawn sizes in
-//! subdirectories; transactions, each of which reads a file or appends to one up to the largest
+//! subdirectories; transactions, which each read a file or append to one up to the largest
 //! size, and then creates a file or deletes one; at the end all files are deleted. At most twice the
 //! initial files are there at a time, and transactions end early if no file is left. L. Czerner's
 //! Discard-kit ran it to measure discards.

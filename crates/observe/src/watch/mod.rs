@@ -63,7 +63,7 @@ impl Watch {
         }
     }
 
-    /// Ends the interval, returns its report and starts the next one. `header` is that of the events, `now`
+    /// Ends the interval, returns its report and starts the next one. `header` is the events' header, `now`
     /// the wall time since the watch started.
     pub fn interval(&mut self, header: &TraceHeader, now: Nanos) -> Report {
         let lost = header.lost - self.lost_since;

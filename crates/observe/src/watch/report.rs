@@ -107,7 +107,7 @@ pub struct Flow {
     pub median_bytes: Option<Bytes>,
     /// Their lengths.
     pub sizes: SizeHistogram,
-    /// Wall time from issue to completion; none if it is unknown for all.
+    /// Wall time from issue to completion; `None` if it is unknown for all.
     pub latency: Option<LatencySummary>,
 }
 
@@ -157,7 +157,7 @@ pub struct CommandReport {
     pub exit_code: u8,
     /// How long it ran, in seconds.
     pub wall_s: f64,
-    /// How the devices settled; none if nobody waited for that.
+    /// How the devices settled; `None` if nobody waited for that.
     pub settled: Option<SettledReport>,
 }
 

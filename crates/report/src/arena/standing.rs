@@ -37,9 +37,9 @@ pub struct Standing {
     pub cell: ArenaCell,
     /// The other policy with the least foreground wait.
     pub best: String,
-    /// The foreground's wait over that of `best`.
+    /// The foreground's wait over its wait with `best`.
     pub wait: f64,
-    /// The foreground's wait over that of `ideal`; none if the bound was not replayed.
+    /// The foreground's wait over its wait with `ideal`; `None` if the bound was not replayed.
     pub wait_over_ideal: Option<f64>,
     /// The erases over the fewest of the other policies.
     pub erases: f64,

@@ -15,7 +15,7 @@ pub struct Group {
     pub wait: f64,
     /// The largest of them.
     pub worst_wait: f64,
-    /// The geometric mean of the waits over the bound's; none if it was replayed in no cell.
+    /// The geometric mean of the waits over the bound's; `None` if it was replayed in no cell.
     pub wait_over_ideal: Option<f64>,
     /// The cells that miss the bar of waits, of erases, and of reads.
     pub losses: [usize; 3],

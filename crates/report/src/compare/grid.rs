@@ -159,7 +159,7 @@ impl Figure {
     }
 }
 
-/// The wait of `row` in multiples of that of `none`.
+/// The wait of `row` in multiples of the wait with `none`.
 fn ratio(situation: &Situation, row: &Row) -> Cell {
     let base = situation.baseline().and_then(|row| row.waited_s);
     let (Some(waited), Some(base)) = (row.waited_s, base) else { return Cell::nothing() };

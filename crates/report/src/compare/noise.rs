@@ -36,7 +36,7 @@ impl Noise {
     /// So many erases more or less are no difference: a drive has half a dozen blocks open or in
     /// reserve, and how far it got with them at the end is chance.
     const HANDFUL: f64 = 10.0;
-    /// From so many times another's p99, and so many seconds more, reads are much slower.
+    /// From this many times another's p99, and this many seconds more, reads are much slower.
     const MUCH_P99: (f64, f64) = (2.0, 1e-3);
     /// The same for the longest read of a run, which is a single sample.
     const MUCH_LONGEST: (f64, f64) = (3.0, 1e-2);

@@ -30,7 +30,7 @@ pub struct Drive {
     pub rows: Vec<Row>,
     /// The policy that suits the workload on this drive, and why, in one or two sentences.
     pub advice: String,
-    /// The same where one copy of the trace writes alone; none if only one was replayed.
+    /// The same where one copy of the trace writes alone; `None` if only one was replayed.
     pub advice_for_one_copy: Option<String>,
 }
 

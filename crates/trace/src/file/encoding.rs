@@ -1,7 +1,7 @@
 //! The two encodings of Parquet that trace files use, a page at a time. The layouts are in the format's
 //! `Encodings.md`.
 //!
-//! Decoders return none if the bytes make no sense.
+//! Decoders return `None` if the bytes make no sense.
 
 /// Appends the `count` numbers of `width` bits in `data`, stored as runs and packed groups (RLE).
 pub(super) fn decode_runs(mut data: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Option<()> {

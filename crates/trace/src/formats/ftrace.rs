@@ -56,7 +56,7 @@ pub(crate) enum Line {
 #[derive(Default)]
 pub(crate) struct State {
     requests: Requests,
-    /// Those of lines with `blk_classic`.
+    /// The actions of lines with `blk_classic`.
     classic: Requests,
     /// Whether it has lines of the `blk` tracer.
     has_tracer: bool,
@@ -75,7 +75,7 @@ pub(super) struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The event in a line; none if the line has another shape.
+    /// The event in a line; `None` if the line has another shape.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let by_processor = split_at_processor(line).and_then(|(before, after)| Self::behind(before, after));
         by_processor.or_else(|| {

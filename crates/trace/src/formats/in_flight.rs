@@ -37,7 +37,7 @@ impl Numbers {
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     oldest: FastMap<Place, Numbers>,
-    /// Those behind the oldest of their places.
+    /// Requests behind the oldest of their places.
     later: FastMap<Place, VecDeque<Numbers>>,
 }
 

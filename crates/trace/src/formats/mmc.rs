@@ -60,7 +60,7 @@ pub(super) struct Mmc {
 }
 
 impl Mmc {
-    /// The step that an event reports; none if it reports none.
+    /// The step that an event reports; `None` if it reports none.
     pub(super) fn step(&mut self, event: &Event, notes: &mut Notes) -> Result<Option<Step>, RowError> {
         let action = if event.name.ends_with(b"start") { Action::Issue } else { Action::Complete };
         let values = Values::of(event.text());

@@ -90,7 +90,7 @@ fn unquoted(field: &[u8]) -> &[u8] {
 /// The begin of the line between installation and use.
 const MARKER: &[u8] = b"preconditioning_ended";
 
-/// Returns true for the names of the columns, of which the first may be misspelt.
+/// Returns true for the names of the columns; the first may be misspelt.
 pub(crate) fn is_header(line: &[u8]) -> bool {
     line.ends_with(b",device,rw_flag,sector,size,timestamp")
 }

@@ -89,7 +89,7 @@ impl Remaps {
 /// The extended major number: NVMe's disks and partitions, and partitions for which a driver has no minor numbers left.
 const EXTENDED: u32 = 259;
 
-/// What the number of a device says of it.
+/// The meaning of a device's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Disk,
@@ -98,7 +98,7 @@ enum Kind {
     Either,
 }
 
-/// What a number says (the kernel's Documentation/admin-guide/devices.txt).
+/// The meaning of a number (the kernel's Documentation/admin-guide/devices.txt).
 fn kind_of((major, minor): Number) -> Kind {
     let of = |minors: u32| if minor.is_multiple_of(minors) { Kind::Disk } else { Kind::Partition };
     match major {

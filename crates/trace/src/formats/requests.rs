@@ -20,7 +20,7 @@ const MOST: usize = 1 << 16;
 const TIMEOUT: u64 = 30_000_000_000;
 /// The name under which a bio on its way to a request is counted.
 const QUEUED: &str = "queued bios";
-/// The name under which a completion that tells of no new request is counted.
+/// The name under which a completion without a new request is counted.
 const COMPLETIONS: &str = "completions";
 
 /// A step of a request.
@@ -85,7 +85,7 @@ pub(crate) struct Requests {
     ends: FastMap<Place, u64>,
     /// The requests that were issued, by their ends.
     issued: InFlight,
-    /// Those that the driver gave back since.
+    /// Requests that the driver gave back since.
     requeued: InFlight,
     ranges: Ranges,
     remaps: Remaps,
@@ -284,7 +284,7 @@ impl Requests {
         rows.skip(COMPLETIONS);
     }
 
-    /// Completes the bios that a request is made of, on a device of which no issues are known.
+    /// Completes the bios that a request is made of, on a device without known issues.
     fn complete_bios(&mut self, step: &Step) {
         if step.kind == EventKind::Discard
             && let Some(ranges) = self.ranges.take(step.device, step.extent())

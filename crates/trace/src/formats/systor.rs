@@ -1,7 +1,7 @@
 //! The block traces of the SYSTOR '17 paper by Lee and others: six LUNs behind a virtual desktop infrastructure.
 //!
 //! Lines of `Timestamp,Response,IOType,LUN,Offset,Size`: the timestamp in seconds since 1970 with a fraction
-//! of nine digits, of which those past the microsecond mean nothing; the response time in seconds; the type R,
+//! of nine digits, and digits past the microsecond mean nothing; the response time in seconds; the type R,
 //! W, or nothing where no response was seen; offset and size in bytes (SNIA IOTTA repository, trace set 4964,
 //! README). Lines without a type are skipped: they don't say what was done.
 

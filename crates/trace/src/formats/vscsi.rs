@@ -60,7 +60,7 @@ pub(super) const fn kind_of(opcode: u16) -> Option<EventKind> {
     }
 }
 
-/// Returns the version of the records that a file begins with; none if it has others.
+/// Returns the version of the records that a file begins with; `None` if it has others.
 pub(crate) fn version_of(start: &[u8]) -> Option<Version> {
     [Version::Two, Version::One].into_iter().find(|version| {
         let records = start.chunks_exact(version.length());

@@ -3,7 +3,7 @@
 //! A trace of requests says when blocks were written and read, not when a file system gave them up. This module
 //! guesses files from the requests, gives each a life time, and adds a free where it ends. Its guesses:
 //!
-//! - **A file** is a run of writes, each of which begins where the one before it ended, at most
+//! - **A file** is a run of writes. Each begins where the one before it ended, at most
 //!   [`SynthOptions::gap`] later.
 //! - **Its life** ends with the probability [`SynthOptions::share`], after a time with a log-normal distribution
 //!   from its first write on. The others are kept for ever. Studies of file systems find no life time that fits

@@ -30,7 +30,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Opens a file; none if it is no whole Parquet file.
+    /// Opens a file; `None` if it is no whole Parquet file.
     pub(super) fn open(file: File) -> Option<Self> {
         let length = file.metadata().ok()?.len();
         let reader = SerializedFileReader::new(file).ok()?;

@@ -45,7 +45,7 @@ fn whole(column: &'static str, value: f64, past: f64) -> Result<u64, RowError> {
     is_whole.then_some(value as u64).ok_or_else(wrong)
 }
 
-/// The number that a field of CSV is; none if it is missing.
+/// The number that a field of CSV is; `None` if it is missing.
 pub(super) fn number_of(column: &'static str, text: &[u8]) -> Result<Option<u64>, RowError> {
     if text.first().is_some_and(u8::is_ascii_digit) && text.iter().all(u8::is_ascii_digit) {
         return number(column, text).map(Some);

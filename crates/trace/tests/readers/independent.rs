@@ -51,7 +51,7 @@ fn sums(trace: &Trace) -> Sums {
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Sums(Sums),
-    /// The sums, and what may be added: requests of which the issue is missing, but the completion is there.
+    /// The sums, and what may be added: requests without an issue that completed.
     AtLeast(Sums, Sums),
     Refuse,
     Unsure,

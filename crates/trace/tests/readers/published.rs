@@ -197,7 +197,7 @@ fn mmc_events_of_newer_kernels_are_read() {
     );
 }
 
-/// A range that no command of the trace named would be that of an earlier erase, or the beginning of the drive.
+/// A range that no command of the trace named would belong to an earlier erase, or the beginning of the drive.
 #[test]
 fn erase_of_mmc_without_its_range_is_no_discard() {
     let whole = std::fs::read_to_string(data("android-mmc-new.txt")).unwrap();

@@ -382,7 +382,7 @@ fn traces_without_an_event_are_refused() {
     assert!(error.contains("none of its 2 records makes an event"), "{error}");
 }
 
-/// What blkparse prints with `-q`, `-t` and `-s`, and its line about the input before the steps.
+/// The text that blkparse prints with `-q`, `-t` and `-s`, and its line about the input before the steps.
 #[test]
 fn options_of_blkparse_do_not_matter() {
     let plain = std::fs::read_to_string(data("bt.txt")).unwrap();

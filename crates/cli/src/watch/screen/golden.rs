@@ -27,7 +27,7 @@ fn event(kind: EventKind, block: u64, blocks: u64, process: &[u8]) -> TraceEvent
     }
 }
 
-/// Three seconds of a machine with two disks, on one of which ever more files are deleted.
+/// Three seconds of a machine with two disks; on one, ever more files are deleted.
 fn state(lost: u64) -> State {
     let device = |name: &str| TraceDevice { name: name.to_owned(), ..TraceDevice::default() };
     let file_system = TraceFileSystem {

@@ -49,7 +49,7 @@ pub struct Explanation {
     pub overdue: u64,
     /// The pending bytes in extents whose discard is worth its time beside others.
     pub worthwhile: Bytes,
-    /// The shortest extent whose discard is worth its time beside others; none if no length is.
+    /// The shortest extent whose discard is worth its time beside others; `None` if no length is.
     pub least_busy: Option<Bytes>,
     /// The shortest extent whose discard gains anything on an idle drive.
     pub least_idle: Bytes,

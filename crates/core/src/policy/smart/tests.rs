@@ -32,7 +32,7 @@ fn load(completed: u64) -> Event {
     })
 }
 
-/// Looks at `at`, after a second with so many commands. Leaves out the least length, which has tests of its own.
+/// Looks at `at`, after a second with this many commands. Leaves out the least length, which has tests of its own.
 fn look(policy: &mut SmartPolicy, at: Duration, completed: u64) -> Vec<TrimRequest> {
     policy.on_event(at, &load(completed));
     let requests = policy.on_event(at, &Event::Wake).into_iter();
@@ -244,7 +244,7 @@ fn pieces_too_short_to_pay_are_left_alone_until_they_are_overdue() {
     assert_eq!(requests.first().map(|request| request.min_length), Some(Bytes::ZERO), "{requests:?}");
 }
 
-/// ext4 refuses a least length above that of a group, which is 8 MiB with blocks of 1 KiB.
+/// ext4 refuses a least length above a group's, which is 8 MiB with blocks of 1 KiB.
 #[test]
 fn least_length_fits_a_group_of_ext4_on_a_nearly_empty_drive() {
     let size = Bytes(55 << 30);

@@ -46,7 +46,7 @@ impl Emulated for Panics {
     }
 }
 
-/// A drive of which four pages are written, and whose model panics at the next `at`.
+/// A drive with four written pages, whose model panics at the next `at`.
 fn engine(at: Op, reads: DiscardedReads, data: Option<PathBuf>) -> Engine {
     let mut profile = Profile::named("nvme-tlc").unwrap();
     profile.discard.reads.value = reads;

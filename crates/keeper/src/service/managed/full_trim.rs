@@ -9,7 +9,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FullTrim {
     every: Duration,
-    /// When the last one ended; none if that is not known.
+    /// When the last one ended; `None` if that is not known.
     last: Option<SystemTime>,
     /// When to look whether one is due.
     next: Duration,

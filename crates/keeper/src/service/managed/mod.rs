@@ -88,11 +88,11 @@ pub(super) struct ManagedFileSystem {
     /// Its seal of the time when it was mounted, until its storage is known.
     pub early: Option<EarlySeal>,
     context: Rc<Context>,
-    /// Its identifier; none if it did not answer, or was never trimmed by this service.
+    /// Its identifier; `None` if it did not answer, or was never trimmed by this service.
     id: Option<String>,
     /// Until when it is left alone after a trim of it was ended.
     held: Duration,
-    /// The use of its medium; none if that can't be taken out.
+    /// The use of its medium; `None` if that can't be taken out.
     removable: Option<Removable>,
     /// Whether the last trim found it frozen.
     is_frozen: bool,
@@ -105,7 +105,7 @@ pub(super) struct ManagedFileSystem {
     /// The directory of a btrfs in sysfs.
     btrfs: Option<PathBuf>,
     storage: Storage,
-    /// The identity of its drive, under which the costs of discards are kept; none if there is none.
+    /// The identity of its drive, under which the costs of discards are kept; `None` if there is none.
     drive: Option<String>,
     /// The costs of discards that were known when its work was last chosen. Kept while the service does not trim it.
     learned: Option<LearnedCosts>,
@@ -134,7 +134,7 @@ enum Work {
     /// The service trims it.
     On {
         driver: Box<PolicyDriver<GuardedTrimmer>>,
-        /// When all free space becomes pending; none if its frees are tracked.
+        /// When all free space becomes pending; `None` if its frees are tracked.
         full_trim: Option<FullTrim>,
     },
 }
@@ -439,7 +439,7 @@ impl ManagedFileSystem {
         self.policy
     }
 
-    /// Returns why it is neither trimmed nor steered; none if it is.
+    /// Returns why it is neither trimmed nor steered; `None` if it is.
     pub fn off(&self) -> Option<&OffReason> {
         match &self.work {
             Work::Off(reason) => Some(reason),

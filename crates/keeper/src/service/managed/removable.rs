@@ -15,12 +15,12 @@ pub struct Removable {
     disk: BlockDevice,
     /// The reads and writes at the last look.
     requests: Option<u64>,
-    /// When they were found to have become more; none if they have not.
+    /// When they were found to have become more; `None` if they have not.
     used: Option<Duration>,
 }
 
 impl Removable {
-    /// Returns that of the disk below `devices`; none if its medium can't be taken out.
+    /// Returns the use of the disk below `devices`; `None` if its medium can't be taken out.
     pub fn of(devices: &[BlockDevice]) -> Option<Self> {
         let disk = devices.first()?.whole();
         disk.is_removable().then_some(Self { disk, requests: None, used: None })

@@ -26,7 +26,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a file system is left alone after a trim of it was ended.
 const GIVE_WAY: Duration = Duration::from_secs(3);
 
-/// After a query of all free space, there is no other for so many times as long as it took, up to the longest pause.
+/// After a query of all free space, there is no other for this many times as long as it took, up to the longest pause.
 const QUERY_PAUSE: u32 = 20;
 const LONGEST_QUERY_PAUSE: Duration = Duration::from_secs(3600);
 
@@ -35,7 +35,7 @@ const LONGEST_QUERY_PAUSE: Duration = Duration::from_secs(3600);
 pub(super) struct Wanted {
     /// When it is queried, or its answer is looked for.
     due: Duration,
-    /// When the query began; none if it has not.
+    /// When the query began; `None` if it has not.
     begun: Option<Duration>,
     /// The pause after there was no answer.
     retry: Option<Backoff>,
@@ -107,7 +107,7 @@ enum Step {
 }
 
 impl Failure {
-    /// Returns a failure with a pause twice as long as that of `earlier`.
+    /// Returns a failure with a pause twice as long as `earlier` has.
     fn after(earlier: Option<&Self>, step: Step, reason: String, now: Duration) -> Self {
         let retry = Backoff::after(earlier.map(|earlier| earlier.retry), FIRST_PAUSE, now);
         Self { reason, step, retry }
@@ -192,7 +192,7 @@ impl ManagedFileSystem {
         })?
     }
 
-    /// Returns when the next run is due; none if nothing is pending.
+    /// Returns when the next run is due; `None` if nothing is pending.
     pub fn next_run(&self) -> Option<Duration> {
         let Work::On { driver, full_trim } = &self.work else { return None };
         if self.lease.is_some() {

@@ -84,7 +84,7 @@ pub(in crate::service) fn restore_knobs(run: &Path, log: Log) {
 }
 
 impl ManagedFileSystem {
-    /// Steers the file system's own discards to hold the goals. Returns none if the configuration or its
+    /// Steers the file system's own discards to hold the goals. Returns `None` if the configuration or its
     /// storage rules that out, or if it has no settings for it.
     pub(super) fn steer(
         &self,
@@ -120,7 +120,7 @@ impl ManagedFileSystem {
         Ok(plan.map(|plan| Steered::start(plan, path)).transpose()?)
     }
 
-    /// Returns the chosen settings as text; none if it is not steered.
+    /// Returns the chosen settings as text; `None` if it is not steered.
     pub fn steered(&self) -> Option<String> {
         let Work::Steered(Steered { steering, .. }) = &self.work else { return None };
         let knobs = steering.knobs().iter().map(|(knob, _)| format!("{} = {}", knob.file, knob.value));

@@ -51,7 +51,7 @@ pub struct Options {
     pub decisions: Option<PathBuf>,
     /// How it receives free events.
     pub frees: FreesOptions,
-    /// The speed of its clock: 1, or that of the emulated drives that it manages.
+    /// The speed of its clock: 1, or the speed of the emulated drives that it manages.
     pub speed: f64,
 }
 
@@ -97,9 +97,9 @@ pub struct Service {
     file_systems: Vec<ManagedFileSystem>,
     /// Whether what is mounted from now on is new.
     is_started: bool,
-    /// Those that are left alone because they were mounted a moment ago.
+    /// File systems that are left alone because they were mounted a moment ago.
     new: Vec<New>,
-    /// Those whose state is to be saved.
+    /// File systems whose state is to be saved.
     unmounted: Vec<Unmounted>,
     /// The query of how full thin pools are, which may still run.
     pools: SingleCall<Vec<ThinPoolStatus>>,

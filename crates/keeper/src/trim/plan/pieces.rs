@@ -14,7 +14,7 @@ const BLIND_LENGTH: Bytes = Bytes::GIB;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub range: Extent,
-    /// The free extent in it; none if unknown.
+    /// The free extent in it; `None` if unknown.
     pub free: Option<Extent>,
     /// Its share of the progress.
     pub bytes: Bytes,
@@ -23,7 +23,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Returns the predicted duration; none if its free extent is not known.
+    /// Returns the predicted duration; `None` if its free extent is not known.
     pub fn time(&self, limits: &Limits) -> Option<Duration> {
         self.free.map(|free| (limits.time)(free.len()))
     }

@@ -107,7 +107,7 @@ fn in_background(measured: &Measured) -> Order {
 
 fn file_systems(measured: &Measured) -> Vec<Claim> {
     let run = |fs, policy| measured.run("postmark", fs, policy);
-    // The drive of batched has no stale data to collect meanwhile, as that of none has.
+    // The drive of batched has no stale data to collect meanwhile; none's drive has some.
     let slower = |fs| over(run(fs, "online").time(&FILES), run(fs, "batched").time(&FILES));
     // Without one of them there is no worst or best.
     let all: Vec<_> =

@@ -69,7 +69,7 @@ pub enum PostmarkOptionsError {
     Sizes(String),
 }
 
-/// The most files and transactions: a plan of so many is kept in memory.
+/// The most files and transactions: a plan of this many is kept in memory.
 const MOST: u32 = 10_000_000;
 
 impl Default for PostmarkOptions {

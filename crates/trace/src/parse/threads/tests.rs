@@ -249,7 +249,7 @@ const CASES: [Case; 19] = [
     ),
 ];
 
-/// Lines, of which some have another byte somewhere.
+/// Lines; some have another byte somewhere.
 fn lines() -> impl Strategy<Value = Vec<(Index, Option<(Index, u8)>)>> {
     let byte = prop::sample::select(b" 0159,.:[]+-\"xW\t\r\0\n\xff".to_vec());
     let change = prop::option::weighted(0.3, (any::<Index>(), byte));
