@@ -92,7 +92,7 @@ fn longest<'a>(document: &'a BenchDocument, patterns: &[Pattern]) -> Vec<&'a Swe
 }
 
 /// The cost that data add to each GiB, in milliseconds: the cost of discards of data (`cost`) less the cost of discards of
-/// none. None where they differ by no more than the noise.
+/// areas without data. None where they differ by no more than the noise.
 fn per_mapped(document: &BenchDocument, cost_of_data: &Cost) -> Option<Estimate> {
     if longest(document, PATTERNS[0]).is_empty() {
         return None;

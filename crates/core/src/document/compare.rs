@@ -222,7 +222,7 @@ pub struct Step {
     pub programmed_pages: Option<u64>,
     /// Seconds that discards kept the drive busy; none without an emulated drive.
     pub discard_busy_s: Option<f64>,
-    /// Who used processors in it; none in documents of versions that did not count it.
+    /// The use of processors in it; none in documents of versions that did not count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<ProcessorTime>,
 }

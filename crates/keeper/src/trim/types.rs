@@ -28,7 +28,7 @@ impl Listing {
 
 /// Returns whether `fstype` is one of `types`: names with commas between them, where `no` before the first
 /// excludes all of them, and `no` before another excludes that one. As in util-linux, the case of names doesn't matter,
-/// and that of `no` does.
+/// and the case of `no` does.
 pub(super) fn is_of_types(fstype: &str, types: &str) -> bool {
     let (names, is_included) = types.strip_prefix("no").map_or((types, true), |names| (names, false));
     for name in names.split(',') {

@@ -288,7 +288,7 @@ fn processor_that_limits_a_policy_is_named() {
     });
     let text = one_line(&document);
     assert!(text.contains("this part of the wait: online 100 %. There the processor is the limit"), "{text}");
-    // The time of a real machine's processors also works for other programs.
+    // A real machine's processors also work for other programs.
     document.clock = Clock::Real { speed: 1.0 };
     assert!(!one_line(&document).contains(note));
 }
