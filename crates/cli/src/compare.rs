@@ -196,7 +196,7 @@ pub struct EngineArgs {
     #[arg(long, value_name = "ENGINE", default_value = "qemu", conflicts_with_all = ["on", "kernel"])]
     engine: EngineName,
     /// Nanoseconds of virtual time that the kernel's work takes with --engine uml: none, default, or
-    /// syscall=N,fault=N,request=N,switch=N,data=N,copy=N (the last two for each KiB)
+    /// syscall=N,fault=N,request=N,switch=N,data=N,copy=N,cache=N (the last three for each KiB)
     #[arg(long, value_name = "COSTS", conflicts_with = "on")]
     processor: Option<ProcessorCosts>,
 }

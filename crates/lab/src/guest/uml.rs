@@ -67,11 +67,11 @@ pub(super) fn run(
         OpenOptions::new().create(true).append(true).open(&path).map_err(at(&path, "make"))
     };
     let console = file(CONSOLE)?;
-    let ProcessorCosts { syscall, fault, request, switch, data, copy } = processor;
+    let ProcessorCosts { syscall, fault, request, switch, data, copy, cache } = processor;
     let mut command = Command::new(machine.kernel);
     command.args(PARAMETERS).arg(format!("initrd={}", machine.initramfs.display()));
     command.arg(format!("mem={}M", machine.memory.0.div_ceil(1 << 20)));
-    command.arg(format!("processor={syscall},{fault},{request},{switch},{data},{copy}"));
+    command.arg(format!("processor={syscall},{fault},{request},{switch},{data},{copy},{cache}"));
     command.arg(format!("processor-spin={}", (machine.limit / SPIN_PART).as_secs().max(1)));
     // The kernel passes what it does not know on to the first process, and reads variables of its own.
     command.env_clear().env("HOME", "/");
