@@ -290,6 +290,8 @@ fn disks_and_file_systems_are_diagnosed() {
         reaches("fat"),
         mended(blocked("ntfs3", "ntfs3", "ntfs3-needs-discard")),
         reaches("ntfs3-discard"),
+        // The program that serves it decides.
+        Expected { verdict: Verdict::Unknown, ..reaches("ntfs-3g") },
         delayed("nilfs2"),
         reaches("btrfs-two"),
         mended(partial("btrfs-mixed", "usb", "usb-bridge")),
@@ -371,11 +373,39 @@ fn disks_on_the_network_are_diagnosed() {
         reaches("drbd"),
         mended(blocked("lio", "scsi", "host-no-discards")),
         mended(blocked("lio-file", "scsi", "host-no-discards")),
-        // The kernel sends WRITE SAME on the target's loopback, which the target rejects.
+        // Without a serial number, the kernel sends WRITE SAME, which the target rejects.
         mended(blocked("lio-tpu", "scsi", "provisioning-mode")),
         reaches("iostats-off"),
         reaches("xfs-realtime"),
     ]);
+}
+
+/// The output of vm/swap for a swap.
+#[derive(Debug, Deserialize)]
+struct Swap {
+    name: String,
+    /// The KiB that turning it on gave back, before and after the fix.
+    before: i64,
+    after: i64,
+    found: DoctorDocument,
+    mended: DoctorDocument,
+}
+
+#[test]
+fn fixes_of_swap_work() {
+    let Some(output) = run(&["-d", "nvme:256M", "vm/swap", env!("CARGO_BIN_EXE_trimtab")]) else { return };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let swaps: Vec<Swap> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = swaps.iter().map(|swap| swap.name.as_str()).collect();
+    assert_eq!(names, ["disk", "encrypted"]);
+    for (swap, id) in swaps.iter().zip(["swap-no-discard", "luks-no-discards"]) {
+        let has = |document: &DoctorDocument| target(document).findings.iter().any(|found| found.id == id);
+        assert!(has(&swap.found) && !has(&swap.mended), "{swap:#?}");
+        assert_eq!(target(&swap.mended).verdict, Verdict::Reaches, "{swap:#?}");
+        // It held 32 MiB of data.
+        assert!(swap.before < 1024 && swap.after > 30 << 10, "{swap:#?}");
+    }
 }
 
 #[test]
