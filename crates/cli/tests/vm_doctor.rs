@@ -24,6 +24,7 @@ struct Examined {
     canary: DoctorDocument,
     fixed: Option<Fixed>,
     trimmed: ByTrim,
+    none: Option<Bytes>,
     served: ByService,
     pool: Option<Pool>,
 }
@@ -218,6 +219,9 @@ fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
         fixed.truth.is(Verdict::Reaches) && target(&fixed.canary).verdict == Verdict::Reaches
     });
     check(mended == expected.mends, "what comes of the fix");
+    // FITRIM cuts a least length to 32 bits there, or refuses it.
+    let is_cut = ["jfs", "fat", "exfat", "ntfs3-discard"].contains(&found.name.as_str());
+    check(!is_cut || found.none == Some(Bytes::ZERO), "a least length that nothing free has");
     for (wrong, what) in beside_fstrim(found) {
         check(!wrong, what);
     }
@@ -229,7 +233,8 @@ fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
 fn beside_fstrim(found: &Examined) -> [(bool, &'static str); 5] {
     let Examined { truth, trimmed, served, .. } = found;
     let is_later = COUNTED_LATER.contains(&found.name.as_str());
-    let is_as_fstrim = |freed: i64| is_later || (freed - truth.freed).abs() <= 10;
+    // The service may also trim the file system below a loop device.
+    let is_as_fstrim = |freed: i64| is_later || freed >= truth.freed - 10;
     // A file that came back was counted, or it is said that nothing counts it.
     let arrived = |freed: i64| freed >= 90 && !is_later;
     let told = |sent: &Sent| sent.bytes >= FILE || sent.reported_bytes >= FILE && !sent.uncounted.is_empty();
@@ -291,7 +296,7 @@ fn disks_and_file_systems_are_diagnosed() {
         mended(blocked("ntfs3", "ntfs3", "ntfs3-needs-discard")),
         reaches("ntfs3-discard"),
         // The program that serves it decides.
-        Expected { verdict: Verdict::Unknown, ..reaches("ntfs-3g") },
+        Expected { verdict: Verdict::Unknown, canary: Verdict::Unknown, ..reaches("ntfs-3g") },
         delayed("nilfs2"),
         reaches("btrfs-two"),
         mended(partial("btrfs-mixed", "usb", "usb-bridge")),
@@ -377,6 +382,12 @@ fn disks_on_the_network_are_diagnosed() {
         mended(blocked("lio-tpu", "scsi", "provisioning-mode")),
         reaches("iostats-off"),
         reaches("xfs-realtime"),
+        // The file lies on the data device, which takes none.
+        mended(Expected {
+            canary: Verdict::Blocked,
+            truth: Verdict::Blocked,
+            ..partial("xfs-realtime-mixed", "usb", "usb-bridge")
+        }),
     ]);
 }
 

@@ -275,9 +275,9 @@ impl Target {
         Ok(limits.into_iter().filter(|max| *max > Bytes::ZERO).min().unwrap_or_default())
     }
 
-    /// Returns the names of its devices whose discards no counter has ever shown.
+    /// Returns the names of its devices that take discards which no counter has ever shown.
     pub fn uncounted(&self) -> Vec<String> {
-        self.devices.iter().filter(|device| !device.has_shown_discards()).map(BlockDevice::name).collect()
+        self.devices.iter().filter(|device| device.hides_discards()).map(BlockDevice::name).collect()
     }
 
     /// Returns an identifier of the file system, in letters and digits.

@@ -16,9 +16,9 @@ use crate::service::survey::own_discards;
 /// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// Returns the names of the devices whose counters have never shown a discard.
+/// Returns the names of the devices that take discards which no counter has ever shown.
 fn uncounted(devices: &[BlockDevice]) -> Vec<String> {
-    devices.iter().filter(|device| !device.has_shown_discards()).map(BlockDevice::name).collect()
+    devices.iter().filter(|device| device.hides_discards()).map(BlockDevice::name).collect()
 }
 
 impl ManagedFileSystem {
