@@ -313,7 +313,7 @@ fn counter_of_zero_is_no_proof() {
     assert_eq!(doubted(&none, &[0], &[off]).0, Verdict::Blocked, "it takes none");
 }
 
-/// ntfs-3g takes a trim of everything only, and answers EINVAL to that of a range.
+/// ntfs-3g takes a trim of everything only, and answers a range with EINVAL.
 #[test]
 fn failed_trim_is_no_proof() {
     let disk = stack(vec![layer("nvme0n1", LayerKind::Nvme, &[])]);
