@@ -9,7 +9,8 @@ STATIC = x86_64-unknown-linux-musl
 DEMO_TOOLS = mkfs.ext4 mkfs.xfs mkfs.btrfs qemu-system-x86_64
 TEST_TOOLS = $(DEMO_TOOLS) mkfs.f2fs fio blktrace dmsetup xz chromium cpio modprobe promtool flex bison bc patch $(STACK_TOOLS)
 # What vm/doctor sets its stacks up with.
-STACK_TOOLS = make-bcache nbdkit nbd-client mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq mksquashfs
+STACK_TOOLS = make-bcache nbdkit nbd-client mkfs.exfat mkfs.vfat mkfs.ntfs mkfs.nilfs2 cryptsetup lvm thin_check mdadm sfdisk udevadm jq mksquashfs \
+	jfs_mkfs tcplay drbdmeta targetcli dbus-daemon
 
 # The test programs by what they need. A test holds these lists to the programs that there are.
 QUICK = advice aged all arrow cache data_sheet discard_cost discard_queue extremes idle large map_cache mapping memory replay smart \

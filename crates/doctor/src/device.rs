@@ -194,15 +194,7 @@ fn takes_none(place: &LayerInStack) -> Opinion {
             Opinion::stops(format!("it takes none for {file}")).found(findings::loop_file(place, file))
         }
         LayerKind::Scsi(scsi) => scsi_takes_none(place, scsi),
-        LayerKind::Nvme if is_cloud(layer) => of_cloud(layer),
-        LayerKind::Nvme if host(layer).is_some() => no_discards_of(layer, host(layer).unwrap_or(Host::Qemu)),
-        LayerKind::Nvme if layer.fabric.is_some() => no_discards_of(layer, Host::Storage),
-        LayerKind::Nvme => Opinion::stops("the controller has no Dataset Management command (ONCS)").found(
-            findings::takes_none(
-                layer,
-                format!("The NVMe drive {} takes no discards.", findings::title(layer)),
-            ),
-        ),
+        LayerKind::Nvme => nvme_takes_none(layer),
         LayerKind::Nbd => Opinion::stops("the server offers no discards").found(virtual_disks::nbd(layer)),
         LayerKind::VirtioBlk => no_discards_of(layer, Host::Qemu),
         LayerKind::Other(Some(driver)) if driver == "vbd" => no_discards_of(layer, Host::Xen),
@@ -247,6 +239,32 @@ fn of_cloud(layer: &stack::Layer) -> Opinion {
     Opinion::stops("the cloud's volume takes no discards").found(virtual_disks::cloud(layer))
 }
 
+fn nvme_takes_none(layer: &stack::Layer) -> Opinion {
+    if is_cloud(layer) {
+        return of_cloud(layer);
+    }
+    match host(layer).or_else(|| layer.fabric.is_some().then_some(Host::Storage)) {
+        Some(host) => no_discards_of(layer, host),
+        None => Opinion::stops("the controller has no Dataset Management command (ONCS)").found(
+            findings::takes_none(
+                layer,
+                format!("The NVMe drive {} takes no discards.", findings::title(layer)),
+            ),
+        ),
+    }
+}
+
+/// Returns whose disks a driver of the SCSI layer serves, where that does not depend on the model; none of other drivers.
+fn host_behind(driver: &str) -> Option<Host> {
+    if driver.starts_with("storvsc") {
+        Some(Host::HyperV)
+    } else if ISCSI.contains(&driver) || FIBRE_CHANNEL.contains(&driver) {
+        Some(Host::Storage)
+    } else {
+        None
+    }
+}
+
 fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
     let layer = place.layer;
     let title = findings::title(layer);
@@ -255,51 +273,47 @@ fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
         Transport::Other(driver) => driver.as_deref().unwrap_or_default(),
         _ => "",
     };
-    match &scsi.transport {
-        Transport::Usb { ids, .. } => {
+    // Nearly all virtual disks, and LUNs on the network, say that they rotate.
+    let host = host(layer).or_else(|| host_behind(driver));
+    match (&scsi.transport, host) {
+        (Transport::Usb { ids, .. }, _) => {
             let reason = format!(
                 "the USB bridge announces no discards (provisioning_mode is {mode}){}",
                 behind(layer)
             );
             Opinion::stops(reason).found(findings::usb(layer, ids.as_ref()))
         }
-        Transport::Ata { trim: Some(trim) } if trim == "forced_unsupported" => {
+        (Transport::Ata { trim: Some(trim) }, _) if trim == "forced_unsupported" => {
             Opinion::stops("the drive has TRIM, but the kernel is told not to use it")
                 .found(findings::forced_off(layer))
         }
-        Transport::Ata { trim: Some(trim) } if trim != "unsupported" => {
+        (Transport::Ata { trim: Some(trim) }, _) if trim != "unsupported" => {
             Opinion::stops(format!("the drive has TRIM, but provisioning_mode is {mode}"))
                 .found(virtual_disks::provisioning(layer, "writesame_16"))
         }
-        Transport::Virtio => no_discards_of(layer, Host::Qemu),
-        Transport::Other(_) if scsi.thin_provisioning == Some(true) => {
+        (Transport::Virtio, _) => no_discards_of(layer, Host::Qemu),
+        (Transport::Other(_), _) if scsi.thin_provisioning == Some(true) => {
             Opinion::stops(format!("the device can unmap, but provisioning_mode is {mode}"))
                 .found(virtual_disks::provisioning(layer, "unmap"))
         }
-        Transport::Other(_) if is_cloud(layer) => of_cloud(layer),
-        // Nearly all virtual disks say that they rotate.
-        Transport::Ata { .. } | Transport::Other(_) if host(layer).is_some() => {
-            no_discards_of(layer, host(layer).unwrap_or(Host::Qemu))
-        }
-        Transport::Other(_) if driver.starts_with("storvsc") => no_discards_of(layer, Host::HyperV),
-        // So do LUNs of storage on the network, and volumes of controllers.
-        Transport::Other(_) if ISCSI.contains(&driver) || FIBRE_CHANNEL.contains(&driver) => {
-            no_discards_of(layer, Host::Storage)
-        }
-        Transport::Other(_) if CONTROLLERS.contains(&driver) => Opinion::stops(format!(
+        (Transport::Other(_), _) if is_cloud(layer) => of_cloud(layer),
+        (Transport::Ata { .. } | Transport::Other(_), Some(host)) => no_discards_of(layer, host),
+        (Transport::Other(_), _) if CONTROLLERS.contains(&driver) => Opinion::stops(format!(
             "it announces no UNMAP behind the controller {driver} (provisioning_mode is {mode}){}",
             behind(layer)
         ))
         .found(virtual_disks::adapter(layer, driver, true)),
-        Transport::Other(_) if ADAPTERS.contains(&driver) && !layer.rotational => Opinion::stops(format!(
-            "it announces no UNMAP behind the adapter {driver} (provisioning_mode is {mode}){}",
-            behind(layer)
-        ))
-        .found(virtual_disks::adapter(layer, driver, false)),
-        Transport::Ata { .. } | Transport::Other(_) if layer.rotational => rotating(layer),
-        Transport::Ata { .. } => Opinion::stops("the drive has no TRIM")
+        (Transport::Other(_), _) if ADAPTERS.contains(&driver) && !layer.rotational => {
+            Opinion::stops(format!(
+                "it announces no UNMAP behind the adapter {driver} (provisioning_mode is {mode}){}",
+                behind(layer)
+            ))
+            .found(virtual_disks::adapter(layer, driver, false))
+        }
+        (Transport::Ata { .. } | Transport::Other(_), _) if layer.rotational => rotating(layer),
+        (Transport::Ata { .. }, _) => Opinion::stops("the drive has no TRIM")
             .found(findings::takes_none(layer, format!("The drive {title} has no TRIM."))),
-        Transport::Other(_) => {
+        (Transport::Other(_), _) => {
             Opinion::stops(format!("the device announces no UNMAP (provisioning_mode is {mode})"))
                 .found(findings::takes_none(layer, format!("The device {title} announces no UNMAP.")))
         }

@@ -91,6 +91,10 @@ pub(super) fn opinion(place: &LayerInStack, lines: &[MapLine]) -> Opinion {
             Opinion::stops("the cache takes them, and doesn't hand them to its origin")
                 .found(mapped::cache(place.layer))
         }
+        "clone" if has("no_discard_passdown") => {
+            Opinion::stops("the clone takes them, and doesn't hand them to its destination")
+                .found(mapped::clone(place.layer))
+        }
         "raid" if has_parity(line) && place.takes() == Some(false) => {
             Opinion::stops("with parity, it drops discards unless told that the drives read zeros afterwards")
                 .found(mapped::lvm_raid_parity(place.layer))

@@ -12,7 +12,7 @@ use trimtab_linux::block::{BlockDevice, BlockError};
 use trimtab_linux::btrfs::{self, Chunk, chunks};
 use trimtab_linux::ext4::MAGIC as EXT4;
 use trimtab_linux::forked::{Ender, has_closed};
-use trimtab_linux::trim::{Done, TrimError, TrimProcess};
+use trimtab_linux::trim::{Done, EVERYTHING, TrimError, TrimProcess};
 
 use crate::free_space::windows::{self, Freshness, Windows};
 use crate::free_space::{Division, FreeSpace, Opener};
@@ -35,6 +35,8 @@ const GAP: Duration = Duration::from_millis(10);
 
 /// The magic number of XFS (include/uapi/linux/magic.h).
 const XFS: i64 = 0x5846_5342;
+/// The magic number of a file system that a program serves (include/uapi/linux/magic.h).
+const FUSE: i64 = 0x6573_5546;
 
 /// Trims a file system and reads the counters of its devices. Tests implement it to
 /// inject faults.
@@ -407,6 +409,12 @@ impl Trimmer for MountedTrimmer {
         // Who asks for a trim gets all of it, as from fstrim.
         let series = if session.kind == btrfs::MAGIC && self.longest.is_some() {
             self.trim_chunks(&session, &ranges, minimum)
+        } else if session.kind == FUSE {
+            // ntfs-3g takes nothing but a trim of everything, without a least length.
+            let piece = (!ranges.is_empty()).then_some(Piece { range: EVERYTHING, extents: 1 });
+            TrimSeries::of_pieces(piece, self.longest, |piece| {
+                self.call(&session, piece, Bytes::ZERO, None).map(Some)
+            })
         } else {
             let free_in = |range| self.free_in(range);
             let cuts = self.cuts(session.kind);

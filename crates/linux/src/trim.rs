@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::fremovexattr;
+use rustix::fs::{StatFs, fremovexattr};
 use rustix::io::Errno;
 use trimtab_core::{Bytes, Extent};
 
@@ -155,8 +155,10 @@ fn checker(fstype: &str) -> &'static str {
     }
 }
 
+/// The magic number of JFS.
+const JFS: i64 = 0x3153_464a;
 /// The magic numbers of file systems that cut the least length to 32 bits: FAT (include/uapi/linux/magic.h), exFAT, JFS and NTFS3.
-const CUT_TO_32_BITS: [i64; 4] = [0x4d44, 0x2011_bab0, 0x3153_464a, 0x7366_746e];
+const CUT_TO_32_BITS: [i64; 4] = [0x4d44, 0x2011_bab0, JFS, 0x7366_746e];
 
 /// Returns `minimum`, or the longest that the file system of `directory` takes.
 fn within_limits(directory: &File, minimum: Bytes) -> Bytes {
@@ -334,7 +336,21 @@ fn check_writable(directory: &File, devices: &[BlockDevice]) -> io::Result<()> {
 /// # Errors
 /// The kernel's error.
 pub fn fitrim(directory: &File, range: Extent, minimum: Bytes) -> io::Result<Bytes> {
-    Ok(ioctl::fitrim(directory, range, within_limits(directory, minimum))?)
+    let minimum = within_limits(directory, minimum);
+    match ioctl::fitrim(directory, range, minimum) {
+        Err(Errno::INVAL) if has_none_as_long(&rustix::fs::fstatfs(directory)?, range, minimum) => {
+            Ok(Bytes::ZERO)
+        }
+        discarded => Ok(discarded?),
+    }
+}
+
+/// Returns whether the file system is a JFS that refuses `minimum`, and not `range`. It trims each of its groups by itself, and
+/// refuses a least length above theirs, which is 8192 blocks or more (Linux 6.12: `jfs_ioc_trim`).
+fn has_none_as_long(found: &StatFs, range: Extent, minimum: Bytes) -> bool {
+    let block = Bytes(found.f_bsize as u64);
+    let size = Bytes(found.f_blocks.saturating_mul(block.0));
+    found.f_type == JFS && minimum > Bytes(block.0 * 8192) && range.start < size && range.len() >= block
 }
 
 /// Trims a range of whatever is mounted at `mount`, leaving out free pieces shorter than `minimum`. Returns the kernel's
@@ -430,5 +446,19 @@ mod tests {
     fn least_length_is_passed_on_where_the_file_system_takes_it() {
         let directory = File::open("/proc").unwrap();
         assert_eq!(within_limits(&directory, Bytes(5 << 32)), Bytes(5 << 32));
+    }
+
+    #[test]
+    fn jfs_has_no_free_extent_above_its_groups() {
+        let mut found = rustix::fs::statfs("/proc").unwrap();
+        (found.f_type, found.f_bsize, found.f_blocks) = (JFS, 4096, 131_072);
+        let range = |start, length| Extent::at(Bytes(start), Bytes(length));
+        let refused = |range, minimum| has_none_as_long(&found, range, Bytes(minimum));
+        assert!(refused(EVERYTHING, 33 << 20) && refused(range(4096, 4096), 64 << 20));
+        assert!(!refused(EVERYTHING, 32 << 20), "a group may be as long");
+        assert!(!refused(range(512 << 20, 4096), 64 << 20), "past the end");
+        assert!(!refused(range(0, 512), 64 << 20), "less than a block");
+        found.f_type = 0xef53;
+        assert!(!has_none_as_long(&found, EVERYTHING, Bytes(64 << 20)));
     }
 }

@@ -20,6 +20,7 @@ pub fn text(document: &StatusDocument, colour: bool) -> String {
     }
     let mut notes: Vec<_> = document.file_systems.iter().filter_map(note).collect();
     notes.extend(document.file_systems.iter().filter_map(untrimmed));
+    notes.extend(document.file_systems.iter().filter_map(uncounted));
     notes
         .extend(document.frees_unavailable.iter().map(|why| format!("No free events are available: {why}.")));
     if document.lost_events > 0 {
@@ -108,7 +109,13 @@ fn table(document: &StatusDocument) -> Table {
         }),
         column("goal", &if_trimmed(|fs| fs.max_age_s.map(span))),
         column("last trim", &|fs| last(fs).map_or_else(Cell::nothing, Cell::plain)),
-        column("trimmed in all", &if_trimmed(|fs| Some(bytes(fs.trimmed.0 as f64)))),
+        column(
+            "trimmed in all",
+            &if_trimmed(|fs| match fs.trimmed {
+                Bytes::ZERO if !fs.uncounted.is_empty() => Some("uncounted".to_owned()),
+                trimmed => Some(bytes(trimmed.0 as f64)),
+            }),
+        ),
     ])
 }
 
@@ -125,6 +132,12 @@ fn untrimmed(fs: &FileSystemStatus) -> Option<String> {
          takes discards.",
         fs.mount
     ))
+}
+
+/// Says that the figure of a file system lacks what no counter shows.
+fn uncounted(fs: &FileSystemStatus) -> Option<String> {
+    let devices = Some(fs.uncounted.join(", ")).filter(|devices| !devices.is_empty() && is_trimmed(fs))?;
+    Some(format!("The service trims {}, but {devices} counted no discard so far.", fs.mount))
 }
 
 fn since(at: &str, now: SystemTime) -> Option<String> {
@@ -176,6 +189,7 @@ mod tests {
             decision: None,
             btrfs: None,
             untrimmed: None,
+            uncounted: Vec::new(),
         }
     }
 
@@ -222,6 +236,21 @@ mount   fs policy   state  pending oldest goal last trim trimmed in all
   from Linux 6.11 on, if that takes discards.
 ";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn counter_of_zero_is_not_shown_as_nothing_trimmed() {
+        let silent = FileSystemStatus {
+            trimmed: Bytes::ZERO,
+            uncounted: vec!["zram0".to_owned()],
+            ..fs("/", State::Idle)
+        };
+        let shown = text(&document(vec![silent.clone()]), false);
+        assert!(shown.contains("   uncounted\n") && !shown.contains(" 0 B"), "{shown}");
+        assert!(shown.ends_with("- The service trims /, but zram0 counted no discard so far.\n"), "{shown}");
+        let partly = FileSystemStatus { trimmed: Bytes(1 << 34), ..silent };
+        let shown = text(&document(vec![partly]), false);
+        assert!(shown.contains("16.0 GiB\n") && shown.contains("but zram0 counted"), "{shown}");
     }
 
     #[test]

@@ -118,6 +118,9 @@ pub struct FileSystemStatus {
     /// `None` if there is none.
     #[serde(default)]
     pub untrimmed: Option<String>,
+    /// The names of its devices whose counters have never shown a discard, although it was trimmed: `trimmed` lacks theirs.
+    #[serde(default)]
+    pub uncounted: Vec<String>,
 }
 
 /// The state of a file system.

@@ -1,5 +1,6 @@
 //! Layouts and verdicts of stacks as machines have them.
 
+use std::io;
 use std::path::PathBuf;
 
 use trimtab_core::device::{Announced, Limits};
@@ -7,6 +8,7 @@ use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, Extent, ExtentSet};
 use trimtab_linux::block::DeviceNumber;
 use trimtab_linux::stack::{Below, FileSystem, Layer, LayerKind, MapLine, Raid, Stack};
+use trimtab_linux::trim::TrimError;
 
 use super::host::{Host, Piece};
 use super::layout::Layout;
@@ -256,6 +258,16 @@ fn file_system_that_delays_discards_proves_nothing() {
     let LayerKind::FileSystem(file_system) = &mut lazy.layers[0].kind else { panic!() };
     file_system.options = "rw,discard,relatime".to_owned();
     assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Unknown);
+    // A bcachefs has a setting for each device in place of the mount option.
+    let mut bcachefs = |undiscarded: &[&str]| {
+        let LayerKind::FileSystem(file_system) = &mut lazy.layers[0].kind else { panic!() };
+        (file_system.fstype, file_system.options) = ("bcachefs".to_owned(), "rw".to_owned());
+        file_system.undiscarded = undiscarded.iter().map(|name| (*name).to_owned()).collect();
+        proved(&lazy, &[(0, 0)])
+    };
+    let (verdict, reason, _) = bcachefs(&[]);
+    assert!(verdict == Verdict::Unknown && reason.ends_with("has not yet"), "{reason}");
+    assert_eq!(bcachefs(&["sda"]).0, Verdict::Blocked);
     lazy.layers[1].limits.as_mut().unwrap().max = Bytes::ZERO;
     assert_eq!(proved(&lazy, &[(0, 0)]).0, Verdict::Blocked);
 }
@@ -299,6 +311,27 @@ fn counter_of_zero_is_no_proof() {
     let mut none = disk;
     none.layers[1].limits.as_mut().unwrap().max = Bytes::ZERO;
     assert_eq!(doubted(&none, &[0], &[off]).0, Verdict::Blocked, "it takes none");
+}
+
+/// ntfs-3g takes a trim of everything only, and answers a range with EINVAL.
+#[test]
+fn failed_trim_is_no_proof() {
+    let disk = stack(vec![layer("nvme0n1", LayerKind::Nvme, &[])]);
+    let layout = layout(&disk, 0);
+    let judged = |refusal| {
+        let mut proof = Proof::new(&disk, &layout, vec![false; disk.layers.len()]);
+        proof.refusals = vec![Some(refusal)];
+        proof.judge()
+    };
+    let mount = || PathBuf::from("/mnt");
+    let invalid = TrimError::Trim { mount: mount(), source: io::Error::from_raw_os_error(22) };
+    let (verdict, reason) = judged(invalid);
+    assert_eq!(verdict, Verdict::Unknown);
+    assert!(
+        reason.starts_with("none were seen, which proves nothing: cannot trim /mnt: Invalid"),
+        "{reason}"
+    );
+    assert_eq!(judged(TrimError::Unsupported { mount: mount() }).0, Verdict::Blocked);
 }
 
 #[test]

@@ -260,8 +260,8 @@ impl<'a> Proof<'a> {
         })
     }
 
-    /// Names a device that may have got some without showing it, in a sentence. One that takes none, or whose file system the
-    /// kernel refused to trim, got none.
+    /// Names a device that may have got some without showing it, or the error for which nothing was sent, in a sentence. A device
+    /// that takes none, or whose file system can't be trimmed, got none.
     fn doubted(&self, fates: &[Option<Fate>]) -> Option<String> {
         let is_refused = |refusal: &Option<TrimError>| matches!(refusal, Some(TrimError::Unsupported { .. }));
         if self.refusals.iter().any(is_refused) {
@@ -273,7 +273,9 @@ impl<'a> Proof<'a> {
         };
         let is_stopped = |layer: usize| self.is_stopped(layer);
         let mut lost = (0..fates.len()).filter(is_lost).filter(|layer| !is_stopped(*layer));
-        let doubt = lost.find_map(|layer| self.doubts[layer].as_ref())?;
+        // ntfs-3g, for example, takes no trim of a range.
+        let unsent = self.refusals.iter().flatten().next().map(|refusal| chain(refusal));
+        let doubt = lost.find_map(|layer| self.doubts[layer].clone().or_else(|| unsent.clone()))?;
         Some(format!("none were seen, which proves nothing: {doubt}"))
     }
 
@@ -370,6 +372,12 @@ impl<'a> Proof<'a> {
             match &self.stack.layers[host.layer].kind {
                 LayerKind::FileSystem(found) if found.fstype == "nilfs2" => {
                     Some(format!("{name} keeps what was deleted until its cleaner has run (nilfs-clean)"))
+                }
+                LayerKind::FileSystem(found) if found.fstype == "bcachefs" => {
+                    let below = &self.stack.layers[host.layer].below;
+                    let is_off = |name| found.undiscarded.contains(name);
+                    let is_on = !below.iter().all(|below| is_off(&self.stack.layers[below.layer].name));
+                    is_on.then(|| format!("{name} discards when it finds the time, and has not yet"))
                 }
                 _ if self.discards_by_itself(host) => Some(format!(
                     "{name} discards when it finds the time, and has not yet; try with nodiscard"

@@ -15,7 +15,7 @@ pub(crate) const LUKS: &str = "luks-no-discards";
 /// The field of a dm-crypt table with the number of its options, after `START LENGTH crypt CIPHER KEY IV DEVICE OFFSET`.
 const OPTIONS_OF_CRYPT: usize = 9;
 /// The field of a thin pool's table with that number, after `START LENGTH thin-pool METADATA DATA BLOCK LOW_WATER`; of a cache's,
-/// after `START LENGTH cache METADATA CACHE ORIGIN BLOCK`.
+/// after `START LENGTH cache METADATA CACHE ORIGIN BLOCK`; of a clone's, after `START LENGTH clone METADATA DESTINATION SOURCE REGION`.
 const OPTIONS_OF_POOL: usize = 8;
 
 /// A dm-crypt device that was opened without discards.
@@ -196,6 +196,21 @@ pub(crate) fn cache(layer: &Layer) -> Finding {
             "cache-no-passdown",
             layer,
             format!("The cache {} doesn't hand discards to its origin.", title(layer)),
+        )
+    }
+}
+
+/// A copy of a device that keeps discards from its destination. LVM makes none of these.
+pub(crate) fn clone(layer: &Layer) -> Finding {
+    let name = mapped(layer);
+    let (word, check) = ("no_discard_passdown", format!("dmsetup table {}", quoted(name)));
+    Finding {
+        fix: Some(reloaded(name, OPTIONS_OF_POOL, &TableChange::Remove(word))),
+        check: format!("{check}   # must not name {word}"),
+        ..layer_finding(
+            "clone-no-passdown",
+            layer,
+            format!("The clone {} doesn't hand discards to its destination.", title(layer)),
         )
     }
 }

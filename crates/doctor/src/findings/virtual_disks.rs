@@ -74,8 +74,8 @@ impl Host {
                  echo 1 > /sys/block/NAME/device/rescan"
             }
             Self::Lio => {
-                "targetcli /backstores/block/NAME set attribute emulate_tpu=1   # on the target (fileio in place of block for a \
-                 file); then here: echo 1 > /sys/block/NAME/device/rescan"
+                "targetcli /backstores/block/STORE set attribute emulate_tpu=1 && targetcli saveconfig   # on the target (fileio in \
+                 place of block for a file)\necho 1 > /sys/block/NAME/device/rescan   # here, after that"
             }
         }
     }
@@ -147,14 +147,8 @@ pub(crate) fn adapter(layer: &Layer, driver: &str, makes_volumes: bool) -> Findi
     } else {
         "# a drive that reads zeros after TRIM (RZAT), or a SATA port of the board: many SAS adapters pass on no other TRIM"
     };
-    Finding {
-        // A controller guesses whether its volume rotates.
-        severity: if layer.rotational { Severity::Note } else { Severity::Critical },
-        fix: Some(if layer.rotational {
-            format!("{fix}; nothing, if it is a hard disk")
-        } else {
-            fix.to_owned()
-        }),
+    let finding = Finding {
+        fix: Some(fix.to_owned()),
         cost: Some("All data has to be moved.".to_owned()),
         ..layer_finding(
             "adapter-no-discards",
@@ -164,6 +158,20 @@ pub(crate) fn adapter(layer: &Layer, driver: &str, makes_volumes: bool) -> Findi
                 title(layer)
             ),
         )
+    };
+    if !layer.rotational {
+        return finding;
+    }
+    // A controller guesses whether its volume rotates. With hard disks, there is nothing to mend.
+    Finding {
+        severity: Severity::Note,
+        fix: None,
+        cost: None,
+        why: "The controller says that it rotates: hard disks lose nothing. If its drives are SSDs, take them out of the \
+              controller's volume (HBA or JBOD mode)."
+            .to_owned(),
+        check: "smartctl --scan   # then smartctl -i with each drive that it lists: Rotation Rate".to_owned(),
+        ..finding
     }
 }
 

@@ -50,6 +50,8 @@ fn volume_of_a_raid_controller_is_not_called_a_drive_without_trim() {
         let guessed = ext4_on(behind(driver, model, true));
         assert_eq!(worst(&guessed), (Verdict::Blocked, "adapter-no-discards", Severity::Note), "{model}");
         assert!(!guessed.reason.contains("rotating"), "{}", guessed.reason);
+        assert_eq!(guessed.findings[0].fix, None, "hard disks need none: {guessed:?}");
+        assert!(guessed.findings[0].why.contains("hard disks lose nothing"), "{guessed:?}");
     }
 }
 

@@ -254,6 +254,7 @@ fn fstrim_service_is_read() {
     assert!(ids("/sbin/fstrim -v /mnt", other()).is_empty());
     assert_eq!(ids("/sbin/fstrim -v /srv", other()), ["not-in-fstab"]);
     assert_eq!(ids("/sbin/fstrim -Av", Vec::new()), ["fstrim-trims-nothing"]);
+    assert!(ids("/sbin/fstrim --all -v", Vec::new()).is_empty(), "what its fix makes of it");
     assert_eq!(ids("/sbin/fstrim -Av", other()), ["not-in-fstab"]);
     assert!(ids("/usr/local/bin/trim-all", other()).is_empty(), "a script may trim anything");
 }

@@ -242,11 +242,36 @@ fn maker_of_a_volume_decides_the_fix() {
     let cache = |maker| found(maker, "cache", "8:1 8:2 8:3 128 1 no_discard_passdown smq 0", "vg/lv", YES);
     assert!(cache("LVM").fix.unwrap().starts_with("lvconvert --splitcache"));
     assert!(cache("").fix.unwrap().starts_with("dmsetup table"));
+    let clone = found("", "clone", "8:1 8:2 8:3 8 1 no_discard_passdown", "copy", YES);
+    assert_eq!(clone.id, "clone-no-passdown");
+    assert!(clone.fix.unwrap().contains("sub(/ no_discard_passdown/, \"\"); $8 -= 1"));
+}
+
+/// A device that dm-clone copies: what is freed goes to the copy, and the source is only read.
+#[test]
+fn clone_is_judged_by_its_destination() {
+    let clone = |source, destination| {
+        let number = |minor| Some(DeviceNumber { major: 8, minor });
+        let disk =
+            |name: &str, minor, max| Layer { name: name.to_owned(), number: number(minor), ..nvme(max) };
+        let mut stack = row([
+            file_system("/mnt", "ext4", "rw"),
+            taking(YES, 4096, mapped("dm-0", "clone", "8:1 8:2 8:3 8 0")),
+            disk("meta", 1, 0),
+        ]);
+        stack.layers[2].below.clear();
+        stack.layers.extend([disk("to", 2, destination), disk("from", 3, source)]);
+        stack.layers[1].below = [2, 3, 4].map(|layer| Below { layer, start: None }).to_vec();
+        examined(&stack)
+    };
+    assert_eq!(clone(0, YES).verdict, Verdict::Reaches);
+    assert_eq!(clone(YES, 0).verdict, Verdict::Blocked);
 }
 
 fn any_kind() -> impl Strategy<Value = LayerKind> {
     let parameters = "[a-z0-9:_ -]{0,40}|7:0 7:1 [0-9]{1,6} 0( ignore_discard| no_discard_passdown)?";
-    let targets = "(linear|striped|crypt|integrity|thin|thin-pool|cache|vdo|snapshot|raid|zoned|zero|odd)";
+    let targets =
+        "(linear|striped|crypt|integrity|thin|thin-pool|cache|clone|vdo|snapshot|raid|zoned|zero|odd)";
     prop_oneof![
         ("(ext4|xfs|btrfs|overlay|zfs|squashfs|tmpfs|nfs|odd)", "[a-z=,]{0,20}").prop_map(
             |(fstype, options)| {

@@ -106,6 +106,15 @@ impl Storage {
         BlockDevice::numbered(sysfs, disk.number?)?.hardware_identity()
     }
 
+    /// Returns whether a layer takes back the space that the file system frees, whatever becomes of discards below it: a thin pool
+    /// gives the chunks to other volumes, and the file of a loop device shrinks.
+    fn takes_space_back(&self) -> bool {
+        let takes = |layer: &Layer| layer.limits.is_some_and(|limits| limits.max > Bytes::ZERO);
+        let below = self.stack.layers.first().into_iter().flat_map(|top| &top.below);
+        let mut devices = below.map(|below| &self.stack.layers[below.layer]).peekable();
+        devices.peek().is_some() && devices.all(takes) && self.stack.layers.iter().any(is_allocated_here)
+    }
+
     /// Returns the lowest layers.
     fn bottom(&self) -> impl Iterator<Item = &Layer> {
         self.stack.layers.iter().filter(|layer| layer.below.is_empty() && layer.number.is_some())
@@ -177,6 +186,15 @@ fn is_thin(layer: &Layer) -> bool {
     }
 }
 
+/// Returns whether a layer of this machine allocates space on write and frees it on discard.
+fn is_allocated_here(layer: &Layer) -> bool {
+    match &layer.kind {
+        LayerKind::Loop { .. } => true,
+        LayerKind::DeviceMapper(_) => is_thin(layer),
+        _ => false,
+    }
+}
+
 /// Returns whether a layer is a physical rotating disk; virtual disks often claim to rotate.
 fn is_rotating_disk(layer: &Layer) -> bool {
     let is_disk = match &layer.kind {
@@ -207,7 +225,7 @@ pub(super) fn decide(
         Some(Exclusion::ReadOnly)
     } else if storage.stack.layers.is_empty() {
         Some(Exclusion::Unknown(storage.reason.clone()))
-    } else if storage.verdict == Verdict::Blocked {
+    } else if storage.verdict == Verdict::Blocked && !storage.takes_space_back() {
         Some(Exclusion::Blocked(storage.reason.clone()))
     } else if settings.is_by_name {
         None
@@ -218,7 +236,7 @@ pub(super) fn decide(
         Some(Exclusion::ByItself(options.filter(|option| option.starts_with("discard")).collect()))
     } else if found.mount.fstype == "f2fs" {
         Some(Exclusion::F2fs)
-    } else if let Some(disk) = layer(is_rotating_disk) {
+    } else if let Some(disk) = layer(is_rotating_disk).filter(|_| !storage.takes_space_back()) {
         Some(Exclusion::Rotating(disk.path()))
     } else {
         layer(is_usb).map(|disk| Exclusion::Bridge(disk.path(), found.mount.target.display().to_string()))
@@ -228,8 +246,9 @@ pub(super) fn decide(
 
 #[cfg(test)]
 mod tests {
+    use trimtab_core::Extent;
     use trimtab_core::device::{Announced, Limits};
-    use trimtab_linux::stack::{Below, FileSystem};
+    use trimtab_linux::stack::{Below, FileSystem, MapLine};
 
     use super::super::config::Config;
     use super::super::mounts::tests::found;
@@ -349,6 +368,52 @@ mod tests {
         let found = found("/a", "8:1", &[1], "rw");
         let (policy, off) = decide(&found, &unknown, &none.settings(&found.targets, None));
         assert_eq!((policy, off), (ServicePolicy::None, Some(Exclusion::Configured)));
+    }
+
+    /// Of a volume whose pool hands nothing on, or whose drive takes nothing, fstrim still gives space to the pool.
+    #[test]
+    fn blocked_storage_that_takes_space_back_is_trimmed() {
+        let on = |kind, max| {
+            let mut storage = storage(kind, true, Verdict::Blocked);
+            let limits = Limits {
+                max: Bytes(max),
+                max_hardware: Bytes(max),
+                granularity: Bytes(4096),
+                alignment: Bytes::ZERO,
+                segments: None,
+                write_zeroes_max: Bytes::ZERO,
+            };
+            storage.stack.layers[1].limits = Some(limits);
+            storage.stack.layers[1].below = vec![Below { layer: 2, start: None }];
+            let disk = Layer {
+                name: "sdb".to_owned(),
+                limits: None,
+                below: Vec::new(),
+                ..storage.stack.layers[1].clone()
+            };
+            storage.stack.layers.push(Layer { kind: scsi(Transport::Ata { trim: None }), ..disk });
+            storage
+        };
+        let table = |target: &str| {
+            let extent = Extent::at(Bytes::ZERO, Bytes::GIB);
+            LayerKind::DeviceMapper(vec![MapLine {
+                extent,
+                target: target.to_owned(),
+                parameters: String::new(),
+            }])
+        };
+        let image = || LayerKind::Loop { file: PathBuf::from("/image") };
+        for kind in [table("thin"), table("vdo"), image()] {
+            assert_eq!(decided("rw", &on(kind.clone(), 1 << 30)), [None, None], "{kind:?}");
+            let why = Some(Exclusion::Blocked("why".to_owned()));
+            assert_eq!(
+                decided("rw", &on(kind.clone(), 0)),
+                [why.clone(), why],
+                "it takes none itself: {kind:?}"
+            );
+        }
+        let why = Some(Exclusion::Blocked("why".to_owned()));
+        assert_eq!(decided("rw", &on(table("snapshot"), 1 << 30)), [why.clone(), why]);
     }
 
     #[test]

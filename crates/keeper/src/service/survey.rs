@@ -158,5 +158,6 @@ pub(super) fn unmanaged(
         decision: None,
         btrfs: btrfs_directory(&machine.sysfs(), found).and_then(|directory| own_discards(&directory)),
         untrimmed: found.realtime_device().map(str::to_owned),
+        uncounted: Vec::new(),
     }
 }

@@ -275,13 +275,9 @@ impl Target {
         Ok(limits.into_iter().filter(|max| *max > Bytes::ZERO).min().unwrap_or_default())
     }
 
-    /// Returns the names of its devices whose discards no counter has ever shown.
+    /// Returns the names of its devices that take discards which no counter has ever shown.
     pub fn uncounted(&self) -> Vec<String> {
-        let is_shown = |device: &BlockDevice| device.has_counted_discards().unwrap_or_default();
-        let is_counted = |device: &&BlockDevice| {
-            device.counted_by().is_some_and(|counting| counting.iter().any(is_shown)) || is_shown(device)
-        };
-        self.devices.iter().filter(|device| !is_counted(device)).map(BlockDevice::name).collect()
+        self.devices.iter().filter(|device| device.hides_discards()).map(BlockDevice::name).collect()
     }
 
     /// Returns an identifier of the file system, in letters and digits.

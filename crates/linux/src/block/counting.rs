@@ -28,19 +28,23 @@ impl BlockDevice {
         Some(found.concat()).filter(|found| !found.is_empty())
     }
 
-    /// Returns whether its `queue/iostats` is on; older captures lack the attribute.
+    /// Returns whether it counts what it does: its `queue/iostats` is on, or its driver counts all the same, as DRBD does (Linux
+    /// 6.12: `drbd_request_prepare`). Older captures lack the attribute.
     pub fn is_counting(&self) -> bool {
-        !matches!(self.number_in("queue/iostats"), Ok(0))
+        !matches!(self.number_in("queue/iostats"), Ok(0)) || self.family() == "drbd"
+    }
+
+    /// Returns the letters that the name of its whole disk starts with.
+    fn family(&self) -> String {
+        self.whole().name().trim_end_matches(|letter: char| letter.is_ascii_digit()).to_owned()
     }
 
     /// Returns whether it is of a kind whose driver counts no discards.
     pub fn may_be_silent(&self) -> bool {
         let whole = self.whole();
-        let driver = whole.name();
-        let driver = driver.trim_end_matches(|letter: char| letter.is_ascii_digit());
         match whole.raid_level().as_deref() {
             Some(level) => !matches!(level, "raid1" | "linear"),
-            None => matches!(driver, "bcache" | "zram" | "ram") || whole.has_paths(),
+            None => matches!(self.family().as_str(), "bcache" | "zram" | "ram") || whole.has_paths(),
         }
     }
 
@@ -55,6 +59,16 @@ impl BlockDevice {
     /// [`BlockError`].
     pub fn has_counted_discards(&self) -> Result<bool, BlockError> {
         Ok(self.is_counting() && self.counters()?.discard_bytes > Bytes::ZERO)
+    }
+
+    /// Returns whether it takes discards that no counter has ever shown: neither its own, nor those of the devices that count them
+    /// for it.
+    pub fn hides_discards(&self) -> bool {
+        let takes_none = matches!(self.number_in("queue/discard_max_bytes"), Ok(0));
+        let is_shown = |device: &Self| device.has_counted_discards().unwrap_or_default();
+        !takes_none
+            && !is_shown(self)
+            && !self.counted_by().is_some_and(|counting| counting.iter().any(is_shown))
     }
 
     fn raid_level(&self) -> Option<String> {
@@ -113,6 +127,8 @@ mod tests {
             names(&["md0"]),
             "a kernel that counts them"
         );
+        assert!(!machine("raid0", COUNTS).open("md0").hides_discards());
+        assert!(machine("raid0", SILENT).open("md0").hides_discards());
         assert_eq!(counted_by(&machine("raid1", SILENT), "md0"), names(&["md0"]));
         // The members get copies or parity, too.
         assert_eq!(counted_by(&machine("raid10", SILENT), "md0"), None);
@@ -124,8 +140,13 @@ mod tests {
             .device("nvme0n1", "259:0", &[("stat", COUNTS), ("queue/iostats", "0")])
             .device("nvme0n1/nvme0n1p1", "259:1", &[("stat", SILENT)])
             .device("zram0", "252:0", &[("stat", SILENT), ("queue/iostats", "1")])
+            .device("sda", "8:0", &[("stat", SILENT), ("queue/discard_max_bytes", "0")])
+            .device("drbd0", "147:0", &[("stat", COUNTS), ("queue/iostats", "0")])
             .device("md0", "9:0", &[("md/level", "raid0"), ("stat", SILENT)])
             .stacked("md0", "nvme0n1");
+        assert_eq!(counted_by(&machine, "drbd0"), names(&["drbd0"]), "it counts all the same");
+        assert!(machine.open("nvme0n1").hides_discards(), "what it counted before is old");
+        assert!(!machine.open("sda").hides_discards(), "it takes none");
         for device in ["nvme0n1", "nvme0n1p1", "zram0", "md0"] {
             assert_eq!(counted_by(&machine, device), None, "{device}");
         }

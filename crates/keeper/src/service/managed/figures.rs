@@ -5,6 +5,7 @@ use std::time::Duration;
 use trimtab_core::Bytes;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_core::error::chain;
+use trimtab_linux::block::BlockDevice;
 
 use super::{ManagedFileSystem, Work};
 use crate::pause::in_seconds;
@@ -14,6 +15,11 @@ use crate::service::survey::own_discards;
 
 /// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
+
+/// Returns the names of the devices that take discards which no counter has ever shown.
+fn uncounted(devices: &[BlockDevice]) -> Vec<String> {
+    devices.iter().filter(|device| device.hides_discards()).map(BlockDevice::name).collect()
+}
 
 impl ManagedFileSystem {
     /// Returns its status.
@@ -30,6 +36,7 @@ impl ManagedFileSystem {
             Work::Off(reason) => Some(reason.kind().to_owned()),
             Work::On { .. } | Work::Steered(_) => None,
         };
+        let is_sent = driver.is_some() && self.statistics.last_trim.is_some();
         let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
         let max_age = self.settings.goals.max_age.as_secs_f64();
         FileSystemStatus {
@@ -64,6 +71,7 @@ impl ManagedFileSystem {
                 .map(|driver| driver.policy().explain(now)),
             btrfs: self.btrfs.as_deref().and_then(own_discards),
             untrimmed: self.found.realtime_device().map(str::to_owned),
+            uncounted: if is_sent { uncounted(&self.devices()) } else { Vec::new() },
         }
     }
 

@@ -29,6 +29,7 @@ fn fs(mount: &str, state: State) -> FileSystemStatus {
         decision: None,
         btrfs: None,
         untrimmed: None,
+        uncounted: Vec::new(),
     }
 }
 
