@@ -230,7 +230,7 @@ fn wrong(found: &Examined, expected: &Expected) -> Vec<String> {
 }
 
 /// Lists whether `trimtab trim` and the service do other than fstrim did, or say other than what came of it.
-fn beside_fstrim(found: &Examined) -> [(bool, &'static str); 5] {
+fn beside_fstrim(found: &Examined) -> [(bool, &'static str); 6] {
     let Examined { truth, trimmed, served, .. } = found;
     let is_later = COUNTED_LATER.contains(&found.name.as_str());
     // The service may also trim the file system below a loop device.
@@ -238,7 +238,9 @@ fn beside_fstrim(found: &Examined) -> [(bool, &'static str); 5] {
     // A file that came back was counted, or it is said that nothing counts it.
     let arrived = |freed: i64| freed >= 90 && !is_later;
     let told = |sent: &Sent| sent.bytes >= FILE || sent.reported_bytes >= FILE && !sent.uncounted.is_empty();
-    let is_off = served.state == State::Off;
+    let (is_off, is_failing) = (served.state == State::Off, served.state == State::Failing);
+    // A steered file system sends its discards itself.
+    let is_counted = !is_off && served.state != State::Steered;
     let takes_back = TAKEN_BACK.contains(&found.name.as_str());
     let is_blocked = served.unmanaged.as_deref() == Some("blocked");
     [
@@ -257,9 +259,10 @@ fn beside_fstrim(found: &Examined) -> [(bool, &'static str); 5] {
             "what the service gives back",
         ),
         (
-            !is_off && arrived(served.freed) && served.trimmed < FILE && served.uncounted.is_empty(),
+            is_counted && arrived(served.freed) && served.trimmed < FILE && served.uncounted.is_empty(),
             "what the service says that it trimmed, beside what came back",
         ),
+        (is_failing && trimmed.sent.is_some(), "the service fails where trim does not"),
     ]
 }
 

@@ -174,8 +174,10 @@ impl MountedTrimmer {
                 }
             }
             (kind, [_, ..]) => {
-                // The free rest of a unit is discarded together with it.
-                extents = extents.iter().map(|extent| self.units.outside(extent)).collect();
+                // The free rest of a unit is discarded together with it. The last unit may go on past the end, where no trim begins.
+                let size = self.devices.iter().map(BlockDevice::size).sum::<Result<Bytes, _>>();
+                let all = Extent::at(Bytes::ZERO, size.map_err(io::Error::other)?);
+                extents = extents.iter().map(|extent| self.units.outside(extent).intersect(all)).collect();
                 if let Division::Groups(groups) = self.division(kind) {
                     let to_the_end =
                         |extent: Extent| Extent::new(extent.start, groups.at(Bytes(extent.end.0 - 1)).end);

@@ -132,7 +132,9 @@ impl PreparedTrim {
         let scope = match &request.scope {
             Scope::Everything => Scope::Everything,
             Scope::Pending(pending) => {
-                Scope::Pending(pending.iter().map(|extent| units.outside(extent)).collect())
+                // The last unit may go on past the end, where no trim begins. A btrfs has other addresses.
+                let all = if is_linear { Extent::at(Bytes::ZERO, size) } else { EVERYTHING };
+                Scope::Pending(pending.iter().map(|extent| units.outside(extent).intersect(all)).collect())
             }
         };
         let wanted: ExtentSet = match &scope {
