@@ -355,7 +355,8 @@ fn figures_of_the_first_screen_are_those_of_this_build() {
     assert!((said - fewer).abs() <= 2.0, "smart erases {said} % fewer blocks with 2 GiB: {fewer}");
 
     let options = ["--writers", "8", "--idle", "0s", "--policy", "none,smart"];
-    let runs = compared_in("uml", &options).runs;
+    // Requests of several writers meet in another order than in User Mode Linux.
+    let runs = compared_in("qemu", &options).runs;
     let (none, smart) = (figures(&runs[0]), figures(&runs[1]));
     let mut said = numbers_after("with eight writers (`--writers 8 --idle 0s`), you wait");
     for (what, none, smart) in [("wait", none.0, smart.0), ("erases", none.1, smart.1)] {
