@@ -270,7 +270,7 @@ fn results_agree_with_those_of_qemu() {
         assert!(close(expected.1, found.1, 0.01), "erases {expected:?} {found:?}");
         assert!(close(expected.2, found.2, 0.01), "WAF {expected:?} {found:?}");
         assert!(close(expected.0, found.0, 0.15), "waited {expected:?} {found:?}");
-        is_row_of_first_screen(&rows, qemu);
+        is_row_of_first_screen(&rows, qemu, 0.05);
     }
 }
 
@@ -312,13 +312,14 @@ fn first_screen() -> Vec<Row> {
     rows
 }
 
-/// Holds a run to its row. Waits differ by up to 4.5 % from one build to another.
-fn is_row_of_first_screen(rows: &[Row], run: &Run) {
+/// Holds a run to its row. Waits differ by up to 4.5 % from one build to another, and by up to 2.5 % from QEMU, whose rows they
+/// are, to User Mode Linux.
+fn is_row_of_first_screen(rows: &[Row], run: &Run, within: f64) {
     let is_of = |row: &&Row| row.policy == run.policy.to_string() && row.idle_s == run.idle_s;
     let row =
         rows.iter().find(is_of).unwrap_or_else(|| panic!("README has no {} {}", run.policy, run.idle_s));
     let found = figures(run);
-    assert!(close(row.figures.0, found.0, 0.05), "waited: {row:?} {found:?}");
+    assert!(close(row.figures.0, found.0, within), "waited: {row:?} {found:?}");
     assert!(close(row.figures.1, found.1, 0.02), "erases: {row:?} {found:?}");
     assert!(close(row.figures.2, found.2, 0.02), "WAF: {row:?} {found:?}");
 }
@@ -341,14 +342,14 @@ fn figures_of_the_first_screen_are_those_of_this_build() {
     let rows = first_screen();
     let compared = compared_in("uml", &[]);
     assert_eq!(compared.runs.len(), rows.len());
-    compared.runs.iter().for_each(|run| is_row_of_first_screen(&rows, run));
+    compared.runs.iter().for_each(|run| is_row_of_first_screen(&rows, run, 0.075));
 
     let runs = compared_in("uml", &["--size", "2G", "--idle", "0s"]).runs;
     let found: Vec<_> = runs.iter().map(figures).collect();
     let mut said = numbers_after("With 2 GiB (`--size 2G --idle 0s`), the waits are");
     let waits: Vec<f64> = said.by_ref().take(3).collect();
     for (found, said) in found.iter().zip([waits[0], waits[1], waits[2], waits[2]]) {
-        assert!(close(said, found.0, 0.05), "waited with 2 GiB: {said} {found:?}");
+        assert!(close(said, found.0, 0.075), "waited with 2 GiB: {said} {found:?}");
     }
     let fewer = 100.0 * (1.0 - found[3].1 / found[0].1);
     let said = said.next().unwrap();

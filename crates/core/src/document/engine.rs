@@ -79,7 +79,7 @@ impl ProcessorCosts {
 }
 
 impl Default for ProcessorCosts {
-    /// Calibrated once; docs/compare.md says against which runs.
+    /// Calibrated against QEMU; docs/compare.md says by which runs.
     fn default() -> Self {
         Self { syscall: 2000, fault: 1000, request: 25_000, switch: 3000, data: 550, copy: 300, cache: 2000 }
     }

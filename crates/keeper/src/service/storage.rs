@@ -8,7 +8,7 @@ use trimtab_core::verdict::Verdict;
 use trimtab_core::{Bytes, DiscardUnits};
 use trimtab_doctor::JudgedMount;
 use trimtab_linux::block::BlockDevice;
-use trimtab_linux::stack::{Layer, LayerKind, Scsi, Stack, Transport};
+use trimtab_linux::stack::{Layer, LayerKind, MapLine, Scsi, Stack, Transport};
 
 use super::config::{ServicePolicy, Settings};
 use super::mounts::MountedFileSystem;
@@ -59,6 +59,11 @@ pub(super) enum Exclusion {
          {1} a policy of its own in the configuration"
     )]
     Bridge(String, String),
+    #[error(
+        "a program serves it, and an unmount has to wait until its trim of all free space is over; to have it trimmed, give it a \
+         policy of its own in the configuration"
+    )]
+    Served,
     #[error("it takes no discards")]
     Unsupported,
 }
@@ -75,6 +80,7 @@ impl Exclusion {
             Self::Blocked(_) => "blocked",
             Self::Rotating(_) => "rotating",
             Self::Bridge(..) => "usb_bridge",
+            Self::Served => "served",
             Self::Unsupported => "unsupported",
         }
     }
@@ -106,13 +112,19 @@ impl Storage {
         BlockDevice::numbered(sysfs, disk.number?)?.hardware_identity()
     }
 
-    /// Returns whether a layer takes back the space that the file system frees, whatever becomes of discards below it: a thin pool
-    /// gives the chunks to other volumes, and the file of a loop device shrinks.
+    /// Returns whether discards reach a thin pool or VDO, which gives the space to other volumes, whatever becomes of discards
+    /// below it.
     fn takes_space_back(&self) -> bool {
+        self.stack.layers.first().is_some_and(|top| self.gives_all_to_a_pool(top))
+    }
+
+    fn gives_all_to_a_pool(&self, layer: &Layer) -> bool {
         let takes = |layer: &Layer| layer.limits.is_some_and(|limits| limits.max > Bytes::ZERO);
-        let below = self.stack.layers.first().into_iter().flat_map(|top| &top.below);
-        let mut devices = below.map(|below| &self.stack.layers[below.layer]).peekable();
-        devices.peek().is_some() && devices.all(takes) && self.stack.layers.iter().any(is_allocated_here)
+        let is_given = |layer: &Layer| {
+            takes(layer) && (is_of_pool(layer) || (passes_on(layer) && self.gives_all_to_a_pool(layer)))
+        };
+        let mut below = layer.below.iter().map(|below| &self.stack.layers[below.layer]).peekable();
+        below.peek().is_some() && below.all(is_given)
     }
 
     /// Returns the lowest layers.
@@ -186,11 +198,19 @@ fn is_thin(layer: &Layer) -> bool {
     }
 }
 
-/// Returns whether a layer of this machine allocates space on write and frees it on discard.
-fn is_allocated_here(layer: &Layer) -> bool {
+/// Returns whether a layer is a volume of a thin pool or VDO.
+fn is_of_pool(layer: &Layer) -> bool {
+    matches!(layer.kind, LayerKind::DeviceMapper(_)) && is_thin(layer)
+}
+
+/// Returns whether a layer that takes discards hands all of them on.
+fn passes_on(layer: &Layer) -> bool {
     match &layer.kind {
-        LayerKind::Loop { .. } => true,
-        LayerKind::DeviceMapper(_) => is_thin(layer),
+        LayerKind::Partition => true,
+        LayerKind::DeviceMapper(table) => {
+            let passes = |line: &MapLine| matches!(line.target.as_str(), "linear" | "striped" | "crypt");
+            !table.is_empty() && table.iter().all(passes)
+        }
         _ => false,
     }
 }
@@ -236,6 +256,8 @@ pub(super) fn decide(
         Some(Exclusion::ByItself(options.filter(|option| option.starts_with("discard")).collect()))
     } else if found.mount.fstype == "f2fs" {
         Some(Exclusion::F2fs)
+    } else if found.mount.fstype == "fuseblk" {
+        Some(Exclusion::Served)
     } else if let Some(disk) = layer(is_rotating_disk).filter(|_| !storage.takes_space_back()) {
         Some(Exclusion::Rotating(disk.path()))
     } else {
@@ -248,7 +270,7 @@ pub(super) fn decide(
 mod tests {
     use trimtab_core::Extent;
     use trimtab_core::device::{Announced, Limits};
-    use trimtab_linux::stack::{Below, FileSystem, MapLine};
+    use trimtab_linux::stack::{Below, FileSystem};
 
     use super::super::config::Config;
     use super::super::mounts::tests::found;
@@ -402,8 +424,7 @@ mod tests {
                 parameters: String::new(),
             }])
         };
-        let image = || LayerKind::Loop { file: PathBuf::from("/image") };
-        for kind in [table("thin"), table("vdo"), image()] {
+        for kind in [table("thin"), table("vdo")] {
             assert_eq!(decided("rw", &on(kind.clone(), 1 << 30)), [None, None], "{kind:?}");
             let why = Some(Exclusion::Blocked("why".to_owned()));
             assert_eq!(
@@ -412,8 +433,32 @@ mod tests {
                 "it takes none itself: {kind:?}"
             );
         }
-        let why = Some(Exclusion::Blocked("why".to_owned()));
-        assert_eq!(decided("rw", &on(table("snapshot"), 1 << 30)), [why.clone(), why]);
+        let why = || Some(Exclusion::Blocked("why".to_owned()));
+        // The image of a loop device may have been allocated on purpose.
+        for kind in [table("snapshot"), LayerKind::Loop { file: PathBuf::from("/image") }] {
+            assert_eq!(decided("rw", &on(kind.clone(), 1 << 30)), [why(), why()], "{kind:?}");
+        }
+        // A volume of a pool below another layer.
+        let above = |kind| {
+            let mut storage = on(table("thin"), 1 << 30);
+            let upper = Layer { name: "dm-1".to_owned(), kind, ..storage.stack.layers[1].clone() };
+            storage.stack.layers.insert(1, upper);
+            storage.stack.layers[2].below[0].layer = 3;
+            storage
+        };
+        assert_eq!(decided("rw", &above(table("crypt"))), [None, None]);
+        assert_eq!(decided("rw", &above(table("cache"))), [why(), why()], "it may keep discards");
+    }
+
+    #[test]
+    fn file_system_that_a_program_serves_is_left_alone_unless_configured_by_name() {
+        let storage = storage(LayerKind::Nvme, false, Verdict::Reaches);
+        let own = Config::parse("[mount.\"/a\"]\npolicy = \"smart\"", "t").unwrap();
+        let mut found = found("/a", "8:1", &[1], "rw");
+        found.mount.fstype = "fuseblk".to_owned();
+        let off = [Config::default(), own]
+            .map(|config| decide(&found, &storage, &config.settings(&found.targets, None)).1);
+        assert_eq!(off, [Some(Exclusion::Served), None]);
     }
 
     #[test]

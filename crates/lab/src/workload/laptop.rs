@@ -47,7 +47,7 @@ pub struct LaptopWorkload {
 }
 
 impl LaptopWorkload {
-    /// So many days with files and contents from `seed`, at the times that `schedule_seed` gives. Writers have the
+    /// This many days with files and contents from `seed`, at the times that `schedule_seed` gives. Writers have the
     /// times in common.
     pub fn new(days: u32, schedule_seed: u64, seed: u64) -> Self {
         Self { days, schedule_seed, seed }

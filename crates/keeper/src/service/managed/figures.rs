@@ -36,7 +36,8 @@ impl ManagedFileSystem {
             Work::Off(reason) => Some(reason.kind().to_owned()),
             Work::On { .. } | Work::Steered(_) => None,
         };
-        let is_sent = driver.is_some() && self.statistics.last_trim.is_some();
+        // The kernel counts from its start on, and a trim may have been before that.
+        let is_sent = driver.is_some() && !totals.took.is_zero();
         let rfc3339 = |at| humantime::format_rfc3339_seconds(at).to_string();
         let max_age = self.settings.goals.max_age.as_secs_f64();
         FileSystemStatus {
