@@ -376,7 +376,7 @@ const BLOCK: u64 = 4096;
 /// XFS on it. A btrfs has other addresses.
 pub fn units_of(devices: &[BlockDevice]) -> DiscardUnits {
     // Units that begin within a block, as on a partition from sector 63 on, are none of a file system's.
-    let is_of_blocks = |bytes: Bytes| bytes.0 % BLOCK == 0;
+    let is_of_blocks = |bytes: Bytes| bytes.0.is_multiple_of(BLOCK);
     let limits = devices.first().and_then(|device| device.discard_limits().ok());
     let limits = limits.filter(|limits| is_of_blocks(limits.granularity) && is_of_blocks(limits.alignment));
     limits
