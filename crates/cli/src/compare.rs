@@ -181,7 +181,7 @@ pub enum ClockName {
 
 /// An engine that users can choose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum EngineName {
+enum EngineName {
     /// QEMU.
     Qemu,
     /// User Mode Linux.

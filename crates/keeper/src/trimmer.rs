@@ -406,7 +406,7 @@ impl Trimmer for MountedTrimmer {
         let series = if session.kind == btrfs::MAGIC && self.longest.is_some() {
             self.trim_chunks(&session, &ranges, minimum)
         } else if session.kind == FUSE && self.longest.is_some() {
-            // ntfs-3g takes nothing but a trim of everything, without a least length. Whoever asks for a part of it is told so.
+            // ntfs-3g takes nothing but a trim of everything, without a least length. A range that a user asks for is not widened.
             let piece = (!ranges.is_empty()).then_some(Piece { range: EVERYTHING, extents: 1 });
             TrimSeries::of_pieces(piece, self.longest, |piece| {
                 self.call(&session, piece, Bytes::ZERO, None).map(Some)

@@ -277,7 +277,7 @@ impl Target {
 
     /// Returns the names of its devices that take discards which no counter has ever shown.
     pub fn uncounted(&self) -> Vec<String> {
-        self.devices.iter().filter(|device| device.hides_discards()).map(BlockDevice::name).collect()
+        BlockDevice::hiding_discards(&self.devices)
     }
 
     /// Returns an identifier of the file system, in letters and digits.

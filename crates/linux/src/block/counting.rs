@@ -63,7 +63,7 @@ impl BlockDevice {
 
     /// Returns whether it takes discards that no counter has ever shown: neither its own, nor those of the devices that count them
     /// for it.
-    pub fn hides_discards(&self) -> bool {
+    fn hides_discards(&self) -> bool {
         let takes_none = matches!(self.number_in("queue/discard_max_bytes"), Ok(0));
         let is_shown = |device: &Self| device.has_counted_discards().unwrap_or_default();
         !takes_none
@@ -71,11 +71,16 @@ impl BlockDevice {
             && !self.counted_by().is_some_and(|counting| counting.iter().any(is_shown))
     }
 
+    /// Returns the names of those of `devices` that hide discards.
+    pub fn hiding_discards(devices: &[Self]) -> Vec<String> {
+        devices.iter().filter(|device| device.hides_discards()).map(Self::name).collect()
+    }
+
     fn raid_level(&self) -> Option<String> {
         self.identity("md/level")
     }
 
-    /// Returns the devices that get each discarded byte of this one once. Returns none if others discard on
+    /// Returns the devices that get each discarded byte of this one once. Returns `None` if others discard on
     /// them too, or they get copies.
     fn takers_of_discards(&self) -> Option<Vec<Self>> {
         if self.disk().is_some() {

@@ -16,11 +16,6 @@ use crate::service::survey::own_discards;
 /// How long after a trim a file system counts as being trimmed.
 const RECENT: Duration = Duration::from_secs(2);
 
-/// Returns the names of the devices that take discards which no counter has ever shown.
-fn uncounted(devices: &[BlockDevice]) -> Vec<String> {
-    devices.iter().filter(|device| device.hides_discards()).map(BlockDevice::name).collect()
-}
-
 impl ManagedFileSystem {
     /// Returns its status.
     pub fn status(&self, now: Duration) -> FileSystemStatus {
@@ -72,7 +67,7 @@ impl ManagedFileSystem {
                 .map(|driver| driver.policy().explain(now)),
             btrfs: self.btrfs.as_deref().and_then(own_discards),
             untrimmed: self.found.realtime_device().map(str::to_owned),
-            uncounted: if is_sent { uncounted(&self.devices()) } else { Vec::new() },
+            uncounted: if is_sent { BlockDevice::hiding_discards(&self.devices()) } else { Vec::new() },
         }
     }
 
