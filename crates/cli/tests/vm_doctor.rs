@@ -145,7 +145,7 @@ const fn mended(expected: Expected) -> Expected {
 /// The size of the file that is deleted and trimmed.
 const FILE: Bytes = Bytes(16 << 20);
 
-/// The stacks of which the counters know less than what comes back: the file system or a layer waits, or takes it back by itself.
+/// The stacks whose counters show less than comes back: the file system or a layer waits, or takes it back by itself.
 const COUNTED_LATER: [&str; 5] = ["f2fs", "nilfs2", "bcachefs", "bcachefs-off", "writecache"];
 
 /// The stacks with a layer that hands no discards on, but takes space back for others.

@@ -16,7 +16,7 @@ const LARGEST: Bytes = Bytes(1 << 62);
 struct Part {
     layer: usize,
     start: Bytes,
-    /// Its length; none if it extends to the layer's end.
+    /// Its length; `None` if it extends to the layer's end.
     length: Option<Bytes>,
 }
 
@@ -29,7 +29,7 @@ fn places(stack: &Stack) -> BTreeMap<usize, ExtentSet> {
         let Some(layer) = stack.layers.get(part.layer) else { continue };
         let rest = layer.size.map(|size| size.saturating_sub(part.start));
         let part = Part { length: part.length.or(rest), ..part };
-        // A loop device has its own discard unit: that of the file system that holds its file.
+        // The discard unit of a loop device belongs to the file system that holds its file.
         if part.layer > 0 && (layer.below.is_empty() || matches!(layer.kind, LayerKind::Loop { .. })) {
             places.entry(part.layer).or_default().insert(part.extent());
         }
@@ -72,7 +72,7 @@ fn is_striped(kind: &LayerKind) -> bool {
     }
 }
 
-/// Returns where the piece of `part` that a table line maps lies; none if that isn't contiguous.
+/// Returns where the piece of `part` that a table line maps lies; `None` if that isn't contiguous.
 fn part_on(stack: &Stack, layer: &Layer, line: &MapLine, part: Part) -> Option<Part> {
     let (number, start) = line.linear()?;
     let mapped = part.extent().intersect(line.extent);
@@ -114,7 +114,7 @@ impl Units {
         extent.len() - shifted.aligned_inside(self.size).len()
     }
 
-    /// Describes in a sentence how the data at `place` is misaligned; none if it begins, and each of several
+    /// Describes in a sentence how the data at `place` is misaligned; `None` if it begins, and each of several
     /// pieces begins and ends, at a unit boundary.
     fn amiss(&self, place: &ExtentSet) -> Option<String> {
         if self.size == Bytes::ZERO || self.size > LARGEST {

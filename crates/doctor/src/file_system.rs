@@ -195,7 +195,7 @@ pub(super) enum Still {
     NowReadOnly,
 }
 
-/// Returns for how long nothing is freed in the layer `top`, so that the layers below do not matter. Returns none if it may free.
+/// Returns for how long nothing is freed in the layer `top`, so that the layers below do not matter. Returns `None` if it may free.
 pub(super) fn still(top: &Layer) -> Option<Still> {
     let LayerKind::FileSystem(found) = &top.kind else { return None };
     match discard_method(&found.fstype) {

@@ -55,7 +55,7 @@ pub struct ExamineOptions {
     pub canary: Option<PathBuf>,
     /// The erase block size for checking the alignment of the data.
     pub erase_block: Bytes,
-    /// The file systems that the running service knows; none if none runs, or on a captured machine.
+    /// The file systems that the running service knows; `None` if none runs, or on a captured machine.
     pub served: Option<Vec<ServedMount>>,
     /// Whether the service was asked, and none runs.
     pub is_down: bool,

@@ -74,7 +74,7 @@ impl LayerInStack<'_> {
         self.above.iter().all(|upper| matches!(upper.kind, LayerKind::FileSystem(_) | LayerKind::Swap))
     }
 
-    /// Returns whether its own queue takes discards; none if sysfs doesn't show it.
+    /// Returns whether its own queue takes discards; `None` if sysfs doesn't show it.
     pub(super) fn takes(&self) -> Option<bool> {
         self.layer.limits.map(|limits| limits.max > Bytes::ZERO)
     }

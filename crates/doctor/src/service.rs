@@ -90,7 +90,7 @@ fn is_in_memory(stack: &Stack) -> bool {
     stack.layers.iter().any(|layer| layer.kind == LayerKind::Zram)
 }
 
-/// Returns whether fstrim.timer is on. Of it and trimtab's timer, each of which stops the other, fstrim's counts only while
+/// Returns whether fstrim.timer is on. It and trimtab's timer stop each other, and fstrim's counts only while
 /// it waits for its time.
 fn is_timed(setup: &Setup) -> bool {
     let is_stopped = || setup.own_units.iter().any(|unit| unit == OWN_TIMER);
@@ -98,7 +98,7 @@ fn is_timed(setup: &Setup) -> bool {
     setup.timer.as_ref().is_some_and(is_on) && !setup.container
 }
 
-/// Describes in a clause who trims and when, or the options of swap in /etc/fstab; none if neither applies to
+/// Describes in a clause who trims and when, or the options of swap in /etc/fstab; `None` if neither applies to
 /// `stack`.
 pub(super) fn timetable(stack: &Stack, setup: &Setup) -> Option<String> {
     let target = stack.layers.first()?;
@@ -377,7 +377,7 @@ fn passed_by(timer: &str, listing: Listing, target: &Layer, file_system: &FileSy
     }
 }
 
-/// Returns the mount point at which `file_system` can be trimmed: that of `target` if it can be written to there.
+/// Returns the mount point at which `file_system` can be trimmed: the one of `target` if it can be written to there.
 fn best_mount<'a>(target: &'a Layer, file_system: &'a FileSystem) -> Cow<'a, str> {
     let is_writable = |writable: &PathBuf| writable == Path::new(&target.name);
     match file_system.writable.first() {

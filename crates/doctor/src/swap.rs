@@ -31,7 +31,7 @@ pub(super) fn swap_option(setup: &Setup) -> String {
     format!("{asked}; only the kernel's log shows whether they are on")
 }
 
-/// A swap of which no line of fstab says that it is to be discarded.
+/// A swap that no line of fstab asks to discard.
 pub(super) fn undiscarded(target: &Layer, setup: &Setup) -> Option<Finding> {
     if discarding_swaps(setup).next().is_some() {
         return None;

@@ -176,7 +176,7 @@ impl BlockDevice {
         Ok(self.number_in("ro")? != 0)
     }
 
-    /// Returns whether the medium of the disk can be taken out, as that of a card reader.
+    /// Returns whether the medium of the disk can be taken out, as a card reader's.
     pub fn is_removable(&self) -> bool {
         let is_card = self.identity("device/type").is_some_and(|kind| kind == "SD");
         is_card || self.number_in("removable").is_ok_and(|removable| removable != 0)

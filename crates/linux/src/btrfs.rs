@@ -13,7 +13,7 @@ use crate::mount::Mount;
 /// Its number in `f_type` of statfs (`BTRFS_SUPER_MAGIC` of linux/magic.h).
 pub const MAGIC: i64 = 0x9123_683e;
 
-/// Profiles of which each device holds whole copies, so that a chunk's bytes lie as they do in the
+/// Profiles that put whole copies on each device, so that a chunk's bytes lie as they do in the
 /// chunk; the others are striped.
 const SINGLE_OR_COPIES: u64 = RAID1 | DUP | RAID1C3 | RAID1C4;
 const RAID0: u64 = 1 << 3;
@@ -33,11 +33,11 @@ pub struct Chunk {
     pub extent: Extent,
     /// Device and first byte of each copy; none where the chunk is striped.
     pub copies: Option<Vec<(u64, Bytes)>>,
-    /// What it holds.
+    /// Its kind of content.
     pub kind: ChunkKind,
 }
 
-/// What a chunk holds: only free space in chunks of the same kind serves the same writers.
+/// The kind of content of a chunk: only free space in chunks of the same kind serves the same writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkKind {
     /// Data of files.
@@ -98,7 +98,7 @@ pub fn chunks(directory: impl AsFd) -> io::Result<Vec<Chunk>> {
     Ok(ioctl::btrfs_search(directory, CHUNK_TREE, first, last)?.iter().filter_map(Chunk::parse).collect())
 }
 
-/// The bytes in use in a chunk of the mounted btrfs that holds `directory`; none if it has no such chunk any more.
+/// The bytes in use in a chunk of the mounted btrfs that holds `directory`; `None` if it has no such chunk any more.
 ///
 /// # Errors
 /// The kernel's error.
@@ -117,7 +117,7 @@ pub fn used_in(directory: impl AsFd, chunk: Extent) -> io::Result<Option<Bytes>>
     Ok(used.map(Bytes))
 }
 
-/// The free extents in a chunk of the mounted btrfs that holds `directory`, as of the last commit; none if it keeps no tree of
+/// The free extents in a chunk of the mounted btrfs that holds `directory`, as of the last commit; `None` if it keeps no tree of
 /// free space.
 ///
 /// # Errors
@@ -167,7 +167,7 @@ pub struct Room {
     pub size: Bytes,
 }
 
-/// The room in the chunks of this kind, in the btrfs with this directory in sysfs; none if a file is missing.
+/// The room in the chunks of this kind, in the btrfs with this directory in sysfs; `None` if a file is missing.
 pub fn room(directory: &Path, kind: ChunkKind) -> Option<Room> {
     let read = |path: PathBuf| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let allocation = directory.join("allocation");
@@ -251,7 +251,7 @@ pub struct OwnDiscards {
 }
 
 impl OwnDiscards {
-    /// Reads those of the btrfs whose directory in sysfs is `directory`; none if a file is missing, as in
+    /// Reads the discards of the btrfs whose directory in sysfs is `directory`; `None` if a file is missing, as in
     /// kernels before 6.1. See the kernel's `fs/btrfs/sysfs.c`.
     pub fn read(directory: &Path) -> Option<Self> {
         // The kernel's counters of what waits are signed.

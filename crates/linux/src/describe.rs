@@ -38,7 +38,7 @@ impl BlockDevice {
         })
     }
 
-    /// Returns the model and the serial number of its disk, which no other disk has; none if the disk reports no
+    /// Returns the model and the serial number of its disk, which no other disk has; `None` if the disk reports no
     /// serial number.
     pub fn hardware_identity(&self) -> Option<String> {
         let serial = self.first_of(&SERIAL);

@@ -9,7 +9,7 @@ const KCMP_FILES: c_long = 2;
 /// Whether the tasks `one` and `other` have one table of file descriptors; false where that can't be told.
 pub(crate) fn share_descriptors(one: u32, other: u32) -> bool {
     let [one, other] = [one, other].map(|task| task as c_long);
-    // SAFETY: kcmp takes five numbers, of which the last two are not used by KCMP_FILES, and no memory of ours.
+    // SAFETY: kcmp takes five numbers and no memory of ours. KCMP_FILES does not use the last two.
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0, 0) == 0 }
 }
 

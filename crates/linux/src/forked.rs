@@ -89,7 +89,7 @@ impl Ender {
 }
 
 impl Forked {
-    /// Runs `work` in a child process, which has a stream to this one and no other open file but that of
+    /// Runs `work` in a child process, which has a stream to this one and no other open file but the one of
     /// [`Ender::keep_open`]. The kernel ends the child with the thread that calls this. `ender` can end it from then on.
     ///
     /// `work` must not use what another thread of this process may hold locked, such as standard output.
@@ -161,7 +161,7 @@ impl Forked {
         }
     }
 
-    /// Receives `N` bytes from the child; none if it has ended, or ended in between.
+    /// Receives `N` bytes from the child; `None` if it has ended, or ended in between.
     pub fn receive<const N: usize>(&self) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         (&self.stream).read_exact(&mut bytes).ok()?;
@@ -197,7 +197,7 @@ impl Drop for Forked {
     }
 }
 
-/// Runs `work` in a child process, and returns its bytes; none if the child has not answered after `limit`. It then goes
+/// Runs `work` in a child process, and returns its bytes; `None` if the child has not answered after `limit`. It then runs
 /// on by itself, and ends with the thread that called this: as soon as the kernel lets it, while that thread ends at once.
 ///
 /// # Errors
@@ -227,7 +227,7 @@ pub fn run(limit: Option<Duration>, work: impl FnOnce() -> Vec<u8>) -> io::Resul
 /// Runs `work` in a child process as [`run`] does, for calls that may hang: a thread in one would keep this process from ending.
 ///
 /// # Errors
-/// The error of `work`, by its number; [`io::ErrorKind::TimedOut`] after `limit`; that of [`run`].
+/// The error of `work`, by its number; [`io::ErrorKind::TimedOut`] after `limit`; the errors of [`run`].
 pub fn attempt(limit: Option<Duration>, work: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
     let answer = run(limit, || match work() {
         Ok(bytes) => [&0_i32.to_le_bytes()[..], &bytes].concat(),

@@ -20,11 +20,11 @@ pub struct Holder {
     pub process: u32,
     /// Its name.
     pub name: String,
-    /// What it does with the device.
+    /// Its hold on the device.
     pub hold: Hold,
 }
 
-/// What a process does with a device. The first variants are the stronger holds.
+/// The hold of a process on a device. The first variants are the stronger holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hold {
     /// It has files or directories of its file system open, or works in one.
@@ -55,7 +55,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Returns a process with the strongest hold on the block device `device` with this number; none if none is found. Other
+/// Returns a process with the strongest hold on the block device `device` with this number; `None` if none is found. Other
 /// users' processes are looked at by root alone.
 pub fn holder(procfs: &Path, device: &Path, number: DeviceNumber) -> Option<Holder> {
     let mut namespaces = BTreeSet::new();

@@ -211,8 +211,8 @@ fn locate<'a>(
     })
 }
 
-/// The file at `path` of the overlay `mount`, with the files at the same place of its directories: that of the
-/// upper one, or else those of all lower ones. The directories are known by the paths they had when the overlay
+/// The file at `path` of the overlay `mount`, with the files at the same place of its directories: the file of the
+/// upper one, or else the files of all lower ones. The directories are known by the paths they had when the overlay
 /// was mounted, and other files may be there now. So a match counts as the same file, and the absence of one
 /// proves nothing.
 fn overlay(

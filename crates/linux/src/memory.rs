@@ -1,7 +1,7 @@
 //! The memory of this process.
 #![allow(unsafe_code)]
 
-// SAFETY: the declaration is that of <malloc.h>: int malloc_trim(size_t).
+// SAFETY: the declaration is the one of <malloc.h>: int malloc_trim(size_t).
 #[cfg(target_env = "gnu")]
 unsafe extern "C" {
     /// `malloc_trim(3)`.

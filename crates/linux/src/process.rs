@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::param::clock_ticks_per_second;
 
 /// Returns the state of a process as a letter, such as `S` for one that sleeps, `D` for one that waits for a drive and cannot
-/// be killed, and `T` for one that a signal stopped; none if there is no such process.
+/// be killed, and `T` for one that a signal stopped; `None` if there is no such process.
 pub fn state(procfs: &Path, process: impl Display) -> Option<char> {
     stat(&procfs.join(process.to_string())).ok()?.first()?.chars().next()
 }

@@ -78,7 +78,7 @@ pub enum SteerError {
     },
 }
 
-/// The settings with which btrfs holds `pace`: discards no longer than the longest, and so many a second that
+/// The settings with which btrfs holds `pace`: discards no longer than the longest, and so few a second that
 /// even these hold the device for no larger share.
 pub fn btrfs_knobs(pace: &Pace) -> Vec<Knob> {
     let longest = Bytes(pace.longest.0 / BTRFS_GRAIN.0 * BTRFS_GRAIN.0).max(BTRFS_GRAIN);

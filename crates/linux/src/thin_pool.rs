@@ -28,7 +28,7 @@ pub struct PoolUsage {
 }
 
 impl PoolUsage {
-    /// Asks the kernel for that of the pool `device`, whose table is `table`; none if it is no thin pool, or
+    /// Asks the kernel for the usage of the pool `device`, whose table is `table`; `None` if it is no thin pool, or
     /// the kernel doesn't say, as of a pool that failed. The call blocks while the pool's metadata can't be
     /// written.
     pub fn read(device: DeviceNumber, table: &[MapLine]) -> Option<Self> {

@@ -251,7 +251,7 @@ impl<'a> TrimProcess<'a> {
     }
 
     /// Ends a process that waits for a frozen file system. It hangs until that is thawed, and then ends without a trim. Returns a
-    /// stream that [`crate::forked::has_closed`] then; none if there is none.
+    /// stream that [`crate::forked::has_closed`] then; `None` if there is none.
     pub fn abandon(self) -> Option<UnixStream> {
         self.child.abandon().ok()
     }
@@ -374,7 +374,7 @@ pub fn check(mount: &Path) -> Result<(), TrimError> {
 /// Checks as [`check`] does the file system that is mounted at `mount` from `devices`.
 ///
 /// # Errors
-/// Those of [`check`]; [`TrimError::Unmounted`] if another is mounted there by now.
+/// The errors of [`check`]; [`TrimError::Unmounted`] if another is mounted there by now.
 pub fn check_of(mount: &Path, devices: &[BlockDevice]) -> Result<(), TrimError> {
     checked(mount, open_of(mount, devices))
 }

@@ -331,7 +331,7 @@ fn small_buffer_loses_events_and_counts_them() {
     let mut events = Vec::new();
     recording.stop(&mut events).unwrap();
     let (lost, requests) = (recording.header().lost, after.reads - before.reads);
-    // Each request is two events, of which the buffers of all processors hold a few thousand.
+    // Each request is two events. The buffers of all processors hold a few thousand.
     assert!(lost > requests && lost < 2 * requests, "lost {lost} of {requests} requests");
     assert!(!events.is_empty() && (events.len() as u64) < requests);
 }

@@ -122,7 +122,7 @@ struct Process {
 }
 
 impl Process {
-    /// Waits for the result; none if the file system does not answer.
+    /// Waits for the result; `None` if the file system does not answer.
     fn result(&mut self, interrupt: &Interrupt) -> Result<Option<Canary>, CanaryError> {
         let (mut step, mut since) = (Step::Write, Instant::now());
         let mut completed = self.drive.completed(step);

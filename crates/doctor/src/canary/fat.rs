@@ -49,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// A first sector that holds these numbers, each of so many bytes.
+    /// A first sector that holds these numbers, each of this many bytes.
     fn sector(numbers: &[(usize, usize, u32)]) -> [u8; 512] {
         let mut sector = [0; 512];
         for (at, length, number) in numbers {

@@ -82,7 +82,7 @@ fn file_behind<'a>(stack: &Stack, layer: &'a Layer) -> Option<(usize, &'a Path)>
     matches!(stack.layers[below.layer].kind, LayerKind::FileSystem(_)).then_some((below.layer, file))
 }
 
-/// Returns the file system that holds the file of a loop device with the canary at `place`; none if the
+/// Returns the file system that holds the file of a loop device with the canary at `place`; `None` if the
 /// position isn't exact, the device takes no discards, or the file system can't be seen from here.
 fn host_of_file(
     stack: &Stack,

@@ -104,7 +104,7 @@ fn attempt(
 ) -> Result<(Canary, bool), CanaryError> {
     progress.begin(Step::Write)?;
     let size = file::size(stack, directory)?;
-    // A file system that is frozen takes none, and nothing is traced in vain.
+    // A file system that is frozen takes none, and nothing has to be traced.
     let mut file = file::create(directory)?;
     let mut witness = Witness::start(stack)?;
     file::fill(&mut file, directory, size, progress.interrupt)?;

@@ -12,7 +12,7 @@ use trimtab_linux::stack::{Layer, LayerKind, MapLine, Stack};
 use super::super::mapper;
 use super::layout::Layout;
 
-/// Returns the allocated storage of each layer that has some of the canary; none if unknown.
+/// Returns the allocated storage of each layer that has some of the canary; `None` if unknown.
 pub(super) fn used(stack: &Stack, layout: &Layout) -> Vec<Option<Bytes>> {
     let places = stack.layers.iter().zip(&layout.places);
     places.map(|(layer, place)| place.as_ref().and_then(|_| used_by(layer))).collect()

@@ -49,7 +49,7 @@ fn layer(name: &str, kind: LayerKind, below: &[(usize, Option<u64>)]) -> Layer {
     }
 }
 
-/// A stack of an ext4 on these layers, the first of which has the index 1.
+/// A stack of an ext4 on these layers. The first of them has the index 1.
 fn stack(devices: Vec<Layer>) -> Stack {
     let file_system = FileSystem {
         fstype: "ext4".to_owned(),
@@ -82,7 +82,7 @@ fn raid(level: &str) -> LayerKind {
     LayerKind::Raid(Raid { level: level.to_owned(), chunk: Bytes(512 << 10), discards_are_safe: None })
 }
 
-/// A layer that saw discards of so many bytes from the start of where the canary is, and others.
+/// A layer that saw discards of this many bytes from the start of where the canary is, and others.
 fn saw(layout: &Layout, layer: usize, bytes: u64, others: u64) -> Sight {
     let mut left = Bytes(bytes);
     let mut named = ExtentSet::new();

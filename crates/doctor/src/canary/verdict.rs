@@ -46,7 +46,7 @@ struct Fate {
 }
 
 impl Fate {
-    /// Judges a layer that got `came` of the `due` bytes, of which `edges` may be lost at the edges.
+    /// Judges a layer that got `came` of the `due` bytes. Up to `edges` of them may be lost at the edges.
     fn of(due: Bytes, came: Bytes, edges: Bytes) -> Self {
         let verdict = if came == Bytes::ZERO {
             Verdict::Blocked
@@ -70,7 +70,7 @@ fn keeps_copies(kind: &LayerKind) -> bool {
     matches!(kind, LayerKind::Raid(raid) if !matches!(raid.level.as_str(), "linear" | "raid0"))
 }
 
-/// Returns why discards free nothing on a device; none if they may.
+/// Returns why discards free nothing on a device; `None` if they may.
 fn frees_nothing(layer: &Layer) -> Option<&'static str> {
     match &layer.kind {
         LayerKind::Scsi(scsi) if scsi.writes_zeros() => Some("writes zeros in place of discards"),
@@ -364,7 +364,7 @@ impl<'a> Proof<'a> {
         self.layout.places[layer].is_some() && !below.any(|below| self.holds(below.layer))
     }
 
-    /// Names a file system that may discard later, in a sentence; none if anything came to a device.
+    /// Names a file system that may discard later, in a sentence; `None` if anything came to a device.
     fn puts_off(&self) -> Option<String> {
         let nothing_came = self.sights.iter().all(|sight| sight.named.is_empty());
         let late = |host: &Host| {
@@ -431,7 +431,7 @@ impl<'a> Proof<'a> {
         text
     }
 
-    /// Returns the delay of the first discard after that of the first layer; none if it wasn't late.
+    /// Returns the delay of the first discard after the first layer's; `None` if it wasn't late.
     fn late(&self, layer: usize) -> Option<Nanos> {
         let first = self.sights.iter().filter_map(|sight| sight.first).min()?;
         Some(self.sights[layer].first?.saturating_sub(first)).filter(|late| *late >= LATE)

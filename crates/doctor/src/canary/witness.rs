@@ -151,7 +151,7 @@ impl Witness {
         }
     }
 
-    /// Returns why the observations are incomplete, in a sentence; none if they are complete.
+    /// Returns why the observations are incomplete, in a sentence; `None` if they are complete.
     pub fn excuse(&self) -> Option<String> {
         match &self.source {
             EventSource::Trace(listener, _) if listener.header().lost > 0 => {

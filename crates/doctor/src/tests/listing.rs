@@ -9,7 +9,7 @@ use trimtab_linux::stack::{FileSystem, LayerKind, ServedMount, Setup, Stack};
 use super::{YES, file_system, layer, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
 
-/// A file system that is mounted at `targets`, of which those in `writable` can be written to; examined at the first.
+/// A file system that is mounted at `targets` and examined at the first. It can be written to at those in `writable`.
 fn mounted(targets: &[&str], writable: &[&str]) -> Stack {
     let mut top = file_system(targets[0], "xfs", "rw");
     let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();

@@ -93,7 +93,7 @@ fn cloud_s_volume_without_discards_is_no_alarm() {
     }
 }
 
-/// Virtual NVMe drives without deallocation, as <https://github.com/oxidecomputer/propolis/issues/990> tells of one more.
+/// Virtual NVMe drives without deallocation, as <https://github.com/oxidecomputer/propolis/issues/990> describes one more.
 #[test]
 fn virtual_nvme_drive_is_its_host_s() {
     for model in ["QEMU NVMe Ctrl", "VMware Virtual NVMe Disk", "ORCL-VBOX-NVME-VER12"] {

@@ -334,7 +334,7 @@ impl Around {
     }
 
     /// Returns how many bytes of the partition `device` those rely on who use it as `uses` say, with `holders` built on
-    /// it; none if that is not known.
+    /// it; `None` if that is not known.
     pub fn reach(
         &self,
         device: &BlockDevice,

@@ -468,7 +468,7 @@ impl ClaimError {
         true
     }
 
-    /// Whether this is about a device of which too little was seen, as it came or went meanwhile.
+    /// Whether this is about a device that came or went meanwhile, so that too little of it was seen.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Appeared { how, .. }

@@ -12,10 +12,10 @@ use crate::mount::Namespace;
 /// How the kernel names the files in memory that a server keeps data in.
 pub(super) const MEMORY: &str = "/memfd:trimtab-drive (deleted)";
 
-/// In words, a file system of which it can't be told where the data is.
+/// In words, a file system whose data may be anywhere.
 const NO_SERVER: &str = "FUSE, whose server cannot be found";
 
-/// Adds to `files`, of which some may be on FUSE, those that the servers of these can write to and may keep the data in: files in
+/// Some of `files` may be on FUSE. Adds the files that the servers of these can write to and may keep the data in: files in
 /// memory, and files as long as one of these or longer; all files of a server that has none of these. Returns the processes that are these servers, among those that have `opened`
 /// files.
 pub(super) fn add_kept(

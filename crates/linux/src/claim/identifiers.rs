@@ -59,7 +59,7 @@ impl Unit {
 }
 
 /// Checks that all SCSI units of the machine have the identifiers that the kernel keeps of them, where a device of `stack` is
-/// one; units of which it keeps none are passed over. `uses` are those of the machine's devices.
+/// one; units that it does not keep are passed over. `uses` are those of the machine's devices.
 ///
 /// # Errors
 /// [`ClaimError::Remapped`], [`ClaimError::NoIdentifiers`] or [`ClaimError::Offline`].

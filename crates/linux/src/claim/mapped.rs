@@ -133,7 +133,7 @@ impl Mapped {
         !self.lines.is_empty() && self.lines.iter().all(|line| line.target == "thin")
     }
 
-    /// Returns how many bytes of `device` it uses from the start on; none if its table doesn't tell, as one that is
+    /// Returns how many bytes of `device` it uses from the start on; `None` if its table doesn't tell, as one that is
     /// loaded and not in use yet, or of another target than these.
     pub fn reach(&self, device: DeviceNumber) -> Option<u64> {
         self.extents(device)?.iter().map(|extent| extent.end.0).max()

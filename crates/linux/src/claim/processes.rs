@@ -142,7 +142,7 @@ impl Found {
         found
     }
 
-    /// Whether it has an io_uring that none of its descriptors leads to, all of which could be listed.
+    /// Whether all of its descriptors could be listed, and none leads to an io_uring that it has.
     fn has_hidden_ring(&self) -> bool {
         let is_without_descriptor = self.mapped_rings.iter().any(|ring| !self.rings.contains(ring));
         !self.has_unlisted && (is_without_descriptor || (self.polls && self.rings.is_empty()))

@@ -41,7 +41,7 @@ pub(super) fn of_loop(upper: &BlockDevice) -> Option<u64> {
     offset.checked_add(upper.size().ok()?.0)
 }
 
-/// Returns the length of the file system or swap that `device` holds; none if its kind is not known here.
+/// Returns the length of the file system or swap that `device` holds; `None` if its kind is not known here.
 pub(super) fn contents(device: &BlockDevice) -> Option<u64> {
     length(&head(device)?)
 }
@@ -89,7 +89,7 @@ fn number(head: &[u8], at: usize, length: usize, order: Order) -> Option<u64> {
     })
 }
 
-/// Returns the length that the superblock in `head` gives; the longest if it holds rests of others as well, none if one of
+/// Returns the length that the superblock in `head` gives; the longest if it holds rests of others as well, `None` if one of
 /// them is absurd. Layouts: `fs/ext4/ext4.h`, `fs/xfs/libxfs/xfs_format.h`, `include/uapi/linux/btrfs_tree.h`,
 /// `include/linux/f2fs_fs.h`, `include/linux/swap.h`, `include/uapi/linux/msdos_fs.h` and `fs/ntfs3/ntfs.h` of the kernel, and
 /// Microsoft's specification of exFAT.

@@ -13,7 +13,7 @@ use super::{Disk, Reason, START, SealError};
 const RECORD: u32 = 0xfeed_babe;
 /// The flag of an operation by which the file system is unmounted.
 const UNMOUNT: u8 = 0x20;
-/// A record's header has one sector for so many of its bytes.
+/// A record's header has one sector for this many of its bytes.
 const PER_HEADER: u32 = 32 << 10;
 /// How many records may follow the superblock's: the file system is then being unmounted.
 const MOST: usize = 64;

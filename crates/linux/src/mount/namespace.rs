@@ -13,7 +13,7 @@ use crate::{identity, limited};
 /// A mount namespace, as one process sees it.
 #[derive(Debug, Clone)]
 pub struct Namespace {
-    /// The directory of procfs that is the process' root; that of this process is its own.
+    /// The directory of procfs that is the process' root; for this process, it is its own.
     root: PathBuf,
     directories: Directories,
     /// The process; none for this one.
@@ -28,12 +28,12 @@ impl Namespace {
         Self { root, process, mounts, directories: Directories::default() }
     }
 
-    /// Whether it is that of this process.
+    /// Whether it belongs to this process.
     pub(crate) fn is_own(&self) -> bool {
         self.process.is_none()
     }
 
-    /// The directory of procfs that is its process' root; that of this process is its own.
+    /// The directory of procfs that is its process' root; for this process, it is its own.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
@@ -156,7 +156,7 @@ fn follow(root: &Path, path: &Path) -> PathBuf {
 pub fn namespaces(root: &Path, procfs: &Path) -> Result<Vec<Namespace>, MountError> {
     let view = |process: &Path| {
         let root = process.join("root");
-        // In a chroot, the links of roots outside it read like that of its own.
+        // In a chroot, the links of roots outside it read like its own root.
         let place = identity::look(&root).ok().map(|found| (identity::id_of(&found), found.stx_mnt_id));
         Some((fs::read_link(process.join("ns/mnt")).ok()?, fs::read_link(&root).ok()?, place))
     };

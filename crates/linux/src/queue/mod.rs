@@ -53,7 +53,7 @@ pub struct Completion {
     pub result: io::Result<()>,
 }
 
-/// Up to so many commands in flight on a device. Dropping it waits for all of them.
+/// Up to this many commands in flight on a device. Dropping it waits for all of them.
 #[derive(Debug)]
 pub struct Queue {
     ring: Option<Ring>,

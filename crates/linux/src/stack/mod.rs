@@ -68,7 +68,7 @@ pub struct Layer {
     pub announced: Announced,
     /// Whether it says that it is a rotating disk.
     pub rotational: bool,
-    /// Whether it is a zoned device (`host-managed`), of which each zone is written in a row and freed by
+    /// Whether it is a zoned device (`host-managed`). Each of its zones is written in a row and freed by
     /// resetting it.
     pub zoned: bool,
     /// Whether nothing can be written to it.

@@ -32,7 +32,7 @@ fn transport(sysfs: &Path, place: &Path) -> Transport {
     if let Some(port) = place.ancestors().find_map(|path| numbered(path, "ata")) {
         return Transport::Ata { trim: ata_trim(sysfs, place, port) };
     }
-    // The host of uas has no name, but that of the USB interface it is on has a driver.
+    // The host of uas has no name, but the USB interface that it is on has a driver.
     let bridge =
         place.ancestors().find_map(|path| driver(path).filter(|name| BRIDGES.contains(&name.as_str())));
     if let Some(driver) = bridge {

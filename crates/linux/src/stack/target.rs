@@ -139,8 +139,8 @@ const PSEUDO: [&str; 20] = [
 ];
 
 /// Returns the targets of `--all`: each file system that is mounted from block devices once, at its shortest
-/// visible mount point that can be written to, if there is one, but for those that never free a block, and those of which no
-/// directory is mounted; then active swap. Of a captured machine, what it
+/// visible mount point that can be written to, if there is one, but for those that never free a block, and those without a mounted
+/// directory; then active swap. Of a captured machine, what it
 /// was captured for, where it says so.
 ///
 /// # Errors
@@ -152,7 +152,7 @@ pub fn targets(machine: &Machine) -> Result<Vec<PathBuf>, StackError> {
     let in_use = InUse::of(machine)?;
     let mut seen: Vec<&Mount> = Vec::new();
     for mount in visible(&in_use.mounts) {
-        // FITRIM takes a directory: a file system of which single files are bound, as in containers, is passed over.
+        // FITRIM takes a directory. Only single files of some file systems are bound, as in containers: these are passed over.
         if never_frees(&mount.fstype)
             || !file_system::is_on_devices(machine, &in_use, mount)?
             || !is_directory(mount)

@@ -12,7 +12,7 @@ use super::error::TracefsError;
 use super::frees::FreesOptions;
 use super::instance::Instance;
 
-/// The kernel's functions that unmount, of which a kernel has one: from Linux 5.9 on, and before.
+/// The kernel's functions that unmount. A kernel has one of them: from Linux 5.9 on, and before.
 const UNMOUNT: [&str; 2] = ["path_umount", "ksys_umount"];
 /// The kernel's function that freezes.
 const FREEZE: &str = "freeze_super";

@@ -21,7 +21,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Opens the buffers of `instance`, each of which has room for `size`.
+    /// Opens the buffers of `instance`. Each has room for `size`.
     pub fn open(instance: &Instance, size: Bytes) -> Result<Self, TracefsError> {
         let pipes = instance.pipes()?;
         let page = vec![0; instance.page_size()];

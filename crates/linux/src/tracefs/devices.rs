@@ -86,7 +86,7 @@ impl Devices {
         }
     }
 
-    /// Returns the disk with this number, or the disk of the partition with this number; none if it is not
+    /// Returns the disk with this number, or the disk of the partition with this number; `None` if it is not
     /// recorded. A new disk is added to `header`.
     pub fn find(&mut self, number: KernelNumber, header: &mut TraceHeader) -> Option<Disk> {
         let number = self.paths.get(&number).copied().unwrap_or(number);
@@ -104,7 +104,7 @@ impl Devices {
         disk
     }
 
-    /// Adds a whole disk to `header` unless it is listed already; returns none if it is not recorded.
+    /// Adds a whole disk to `header` unless it is listed already; returns `None` if it is not recorded.
     pub fn add(&mut self, disk: &BlockDevice, header: &mut TraceHeader) -> Result<Option<Disk>, BlockError> {
         let number = disk.number()?;
         if let Some(known) = self.known.get(&number.into()) {
@@ -137,19 +137,19 @@ impl Devices {
         Ok(found)
     }
 
-    /// Returns where `device` begins; none if its disk is not recorded.
+    /// Returns where `device` begins; `None` if its disk is not recorded.
     pub fn on_disk(&mut self, device: &BlockDevice, header: &mut TraceHeader) -> Option<DiskOffset> {
         let disk = self.add(&device.whole(), header).ok().flatten()?;
         Some(DiskOffset { disk: disk.index, start: device.extent().ok()?.start })
     }
 
-    /// Returns where the device at the path `device` begins; none if its disk is not recorded.
+    /// Returns where the device at the path `device` begins; `None` if its disk is not recorded.
     pub fn path_on_disk(&mut self, device: &Path, header: &mut TraceHeader) -> Option<DiskOffset> {
         let device = BlockDevice::open(&self.sysfs, device).ok()?;
         self.on_disk(&device, header)
     }
 
-    /// Returns where the device with this number begins; none if its disk is not recorded.
+    /// Returns where the device with this number begins; `None` if its disk is not recorded.
     pub fn number_on_disk(&mut self, number: DeviceNumber, header: &mut TraceHeader) -> Option<DiskOffset> {
         let device = BlockDevice::numbered(&self.sysfs, number)?;
         self.on_disk(&device, header)
@@ -182,7 +182,7 @@ impl Devices {
     }
 
     /// Returns the names of the device at the path `device`, such as a logical volume, and of a recorded
-    /// disk below it; none if there is no such disk.
+    /// disk below it; `None` if there is no such disk.
     pub fn above(&self, device: &Path) -> Option<(String, String)> {
         let device = BlockDevice::open(&self.sysfs, device).ok()?;
         Some((device.name(), self.recorded_below(&device)?.name()))
@@ -239,7 +239,7 @@ impl Devices {
         });
     }
 
-    /// Returns the filter condition that passes requests to recorded disks: none if there can be no such
+    /// Returns the filter condition that passes requests to recorded disks: `None` if there can be no such
     /// request, empty if all pass.
     pub fn requests_filter(&self) -> Result<Option<String>, TracefsError> {
         if self.wanted.is_empty() {
@@ -253,7 +253,7 @@ impl Devices {
     }
 
     /// Returns the filter condition that passes bios for recorded disks whose drivers take bios, and for
-    /// their partitions: none if there is no such disk now, empty if all pass.
+    /// their partitions: `None` if there is no such disk now, empty if all pass.
     pub fn bios_filter(&self) -> Result<Option<String>, TracefsError> {
         self.filter(takes_bios)
     }

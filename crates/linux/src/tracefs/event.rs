@@ -189,7 +189,7 @@ impl Reader {
         Ok(Self::Path { path: required(format, "dev")?, of: required(format, "old_dev")? })
     }
 
-    /// Decodes `event`; returns none if it is not to be recorded.
+    /// Decodes `event`; returns `None` if it is not to be recorded.
     pub fn read(&self, event: &[u8]) -> Option<Event> {
         match self {
             Self::Block(reader) => reader.read(event).map(Event::Block),

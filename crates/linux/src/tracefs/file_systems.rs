@@ -169,7 +169,7 @@ impl FileSystems {
 }
 
 impl Map {
-    /// Reads the map of a mounted file system; returns none if none of its disks is recorded or it can't be
+    /// Reads the map of a mounted file system; returns `None` if none of its disks is recorded or it can't be
     /// read.
     fn of(mount: &Mount, devices: &mut Devices, header: &mut TraceHeader) -> Option<Self> {
         if mount.fstype == "btrfs" {
@@ -226,7 +226,7 @@ fn say_left_out(mount: &Mount, devices: &Devices, header: &mut TraceHeader) {
     }
 }
 
-/// Returns the identity of a mounted file system in events; none if its kind reports no blocks.
+/// Returns the identity of a mounted file system in events; `None` if its kind reports no blocks.
 pub(super) fn identity(mount: &Mount) -> Option<FsId> {
     match mount.fstype.as_str() {
         // By its device where that is known: an open file system can't be unmounted.

@@ -19,7 +19,7 @@ pub(super) struct Field {
 }
 
 impl Format {
-    /// Parses the text of a `format` file; returns none if it is malformed.
+    /// Parses the text of a `format` file; returns `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let id = lines.by_ref().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()?;
@@ -88,7 +88,7 @@ pub(super) struct PageLayout {
 }
 
 impl PageLayout {
-    /// Parses the text of `header_page`; returns none if it is malformed.
+    /// Parses the text of `header_page`; returns `None` if it is malformed.
     pub fn parse(text: &str) -> Option<Self> {
         let fields: Vec<_> = text.lines().filter_map(parse_field).collect();
         let field = |name| fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field);

@@ -189,7 +189,7 @@ impl FreeTracker {
     }
 }
 
-/// Translates the addresses of `event` to those that a trim takes; returns none if it names no bytes.
+/// Translates the addresses of `event` to those that a trim takes; returns `None` if it names no bytes.
 fn place(layout: Option<&Layout>, event: &FsEvent) -> Option<Extent> {
     match layout {
         Some(layout) => layout.extent(event),

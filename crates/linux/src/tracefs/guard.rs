@@ -61,7 +61,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts the guard of the instance at `path`, which need not exist yet; none if nobody called [`guard_instances`], or if
+    /// Starts the guard of the instance at `path`, which need not exist yet; `None` if nobody called [`guard_instances`], or if
     /// the guard cannot be started.
     pub fn start(path: &Path) -> Option<Self> {
         let (program, arguments) = PROGRAM.get()?;

@@ -103,7 +103,7 @@ impl Instance {
         opened.map_err(|source| TracefsError::Read { path, source })
     }
 
-    /// Returns the layout of the event `event`, such as `block/block_rq_issue`; none if the kernel lacks it.
+    /// Returns the layout of the event `event`, such as `block/block_rq_issue`; `None` if the kernel lacks it.
     pub fn format(&self, event: &str) -> Result<Option<Format>, TracefsError> {
         let path = self.path.join("events").join(event).join("format");
         match fs::read_to_string(&path) {
@@ -269,7 +269,7 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Returns when a process started, in clock ticks since boot; none if there is no such process.
+/// Returns when a process started, in clock ticks since boot; `None` if there is no such process.
 fn start_time_of(procfs: &Path, pid: u32) -> Option<u64> {
     stat(&procfs.join(pid.to_string())).ok()?.get(19)?.parse().ok()
 }

@@ -292,7 +292,7 @@ impl Interpreter {
 }
 
 impl Action {
-    /// Returns the action of an event; none if other events of the disk report the same.
+    /// Returns the action of an event; `None` if other events of the disk report the same.
     fn of(event: &BlockEvent, disk: Disk, at: Nanos) -> Option<Self> {
         let end = event.sector.saturating_add(event.sectors);
         let extent =

@@ -67,7 +67,7 @@ impl Layout {
     /// [`LayoutError`] if neither path shows its superblock.
     pub fn of(mount: &Mount, other: Option<PathBuf>, limit: Option<Duration>) -> Result<Self, LayoutError> {
         match (Self::read(&mount.source, &mount.fstype, limit), other) {
-            // The other path is that of the same drive.
+            // The other path leads to the same drive.
             (Err(LayoutError::NotFound | LayoutError::Read(_)), Some(other)) => {
                 Self::read(&other, &mount.fstype, limit)
             }
@@ -114,7 +114,7 @@ impl Layout {
         .filter(sound)
     }
 
-    /// Returns the bytes of the file system's device that `event` names; none if it has no address, or names
+    /// Returns the bytes of the file system's device that `event` names; `None` if it has no address, or names
     /// only a part of a cluster that stays in use.
     pub fn extent(&self, event: &FsEvent) -> Option<Extent> {
         // When XFS finds no space, the block number is invalid.

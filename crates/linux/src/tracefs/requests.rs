@@ -76,7 +76,7 @@ impl Requests {
         requeued.map(|numbers| self.open(key, numbers)).is_some()
     }
 
-    /// Completes the oldest request in flight with this key, or else a requeued one. There is none if the
+    /// Completes the oldest request in flight with this key, or else a requeued one. There is none, if the
     /// event is about a piece of a request, or a request from before the recording.
     pub fn complete(&mut self, key: Key, at: Nanos, error: u16) {
         if let Some(numbers) = self.close(key).or_else(|| self.take_requeued(key)) {

@@ -107,7 +107,7 @@ pub(super) struct Sources {
     /// Missing events, one sentence each.
     pub gaps: Vec<String>,
     /// The filters that pass bios for disks whose drivers take bios, bios of discards for the others, and the paths of bios;
-    /// none if there has been no such disk.
+    /// `None` if there has been no such disk.
     filters: [Option<String>; 3],
     /// The file system events that were enabled.
     file_systems: Vec<&'static str>,
@@ -365,7 +365,7 @@ fn either(one: &Option<String>, other: &Option<String>) -> Option<String> {
     }
 }
 
-/// Joins two conditions with "and"; none if the first passes nothing. The letters come first: they reject
+/// Joins two conditions with "and"; `None` if the first passes nothing. The letters come first: they reject
 /// most I/O, and the kernel then skips the rest.
 fn join(devices: Option<String>, letters: &str) -> Option<String> {
     match (devices?, letters) {

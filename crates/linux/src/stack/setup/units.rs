@@ -19,7 +19,7 @@ const DOWN: &str = "/trimtab/down";
 const TRIMMED: &str = "trimmed";
 const LEFT: &str = "left";
 
-/// Returns what the service of a captured machine knew; none if none ran.
+/// Returns what the service of a captured machine knew; `None` if none ran.
 pub(super) fn served(machine: &Machine) -> Option<Vec<ServedMount>> {
     let text = fs::read_to_string(machine.file(SERVED)).ok().filter(|_| !machine.is_live())?;
     let line = |line: &str| {

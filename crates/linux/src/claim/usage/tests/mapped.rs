@@ -130,7 +130,7 @@ fn disk_that_may_be_the_drive_of_a_multipath_device_without_paths_is_refused() {
         let machine = machine_with_losses(uuid, multipath).file("sys/devices/sdb/wwid", wwid);
         assert_eq!(refusal(&machine, "sdb"), unknown, "{uuid} {wwid}");
     }
-    // A drive without a WWID, of which one path is left.
+    // A drive without a WWID. One path to it is left.
     let left = machine_with_losses("mpath-0QEMU", "0 2048 multipath 0 0 1 1 service-time 0 1 2 65:0 1 1\n")
         .stacked("dm-0", "sdc")
         .file("sys/devices/sdb/wwid", "");
