@@ -6,6 +6,8 @@ use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity, Verdict};
 use trimtab_linux::mount::discard_option;
 use trimtab_linux::stack::{FileSystem, Layer, LayerKind, never_frees};
+#[cfg(doc)]
+use trimtab_linux::trim::loses_data;
 
 use super::findings;
 use super::opinion::{LayerInStack, Opinion};
@@ -17,7 +19,7 @@ const EMULATED: &str = "trimtab";
 enum DiscardMethod {
     /// fstrim (FITRIM), and the mount option `discard`.
     Trims,
-    /// As [`Self::Trims`], but only with the mount option.
+    /// As it frees, with the mount option `discard` only: [FITRIM discards data that is in use](loses_data).
     Asked,
     /// As [`Self::Trims`], but only space that its cleaner has freed.
     Cleaned,
@@ -48,7 +50,7 @@ enum DiscardMethod {
 }
 
 /// Returns how a file system discards. FITRIM: ext2 to 4 since 2.6.37, XFS 2.6.38, btrfs 2.6.39, JFS
-/// 3.7, nilfs2 3.15, F2FS 3.8, GFS2 3.3, OCFS2 3.0, FAT 4.19, exFAT 5.13, NTFS3 5.15.
+/// 3.7, nilfs2 3.15, F2FS 3.8, GFS2 3.3, OCFS2 3.0, FAT 4.19, exFAT 5.13.
 fn discard_method(fstype: &str) -> DiscardMethod {
     match fstype {
         "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" | "vfat" | "msdos" | "exfat" | "jfs" | "gfs2"
@@ -78,10 +80,7 @@ fn discard_method(fstype: &str) -> DiscardMethod {
 
 /// Returns true if fstrim works on a file system with this name.
 pub(super) fn takes_fstrim(fstype: &str) -> bool {
-    matches!(
-        discard_method(fstype),
-        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Cleaned | DiscardMethod::Idle
-    )
+    matches!(discard_method(fstype), DiscardMethod::Trims | DiscardMethod::Cleaned | DiscardMethod::Idle)
 }
 
 /// Returns true if a file system discards as it frees: by its mount options, or always.
@@ -144,6 +143,7 @@ pub(super) fn opinion(place: &LayerInStack, file_system: &FileSystem) -> Opinion
             Opinion::stops("mounted without discard, it discards nothing, for fstrim neither")
                 .found(findings::needs_the_option(place.layer))
         }
+        DiscardMethod::Asked => Opinion::passes("it discards as it frees"),
         DiscardMethod::Cleaned => Opinion::reshapes(
             Verdict::Reaches,
             "it discards what its cleaner (nilfs_cleanerd) has made free, an hour or more after a deletion",
@@ -155,13 +155,13 @@ pub(super) fn opinion(place: &LayerInStack, file_system: &FileSystem) -> Opinion
         DiscardMethod::Trims if discard_option(&file_system.options) == Some("discard=async") => {
             Opinion::reshapes(Verdict::Reaches, "it discards some time after it frees, and when fstrim runs")
         }
-        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Idle if is_online(file_system) => {
+        DiscardMethod::Trims | DiscardMethod::Idle if is_online(file_system) => {
             Opinion::passes("it discards as it frees, and when fstrim runs")
         }
-        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Idle if place.is_target() => {
+        DiscardMethod::Trims | DiscardMethod::Idle if place.is_target() => {
             Opinion::passes("it discards when fstrim runs")
         }
-        DiscardMethod::Trims | DiscardMethod::Asked | DiscardMethod::Idle => Opinion::reshapes(
+        DiscardMethod::Trims | DiscardMethod::Idle => Opinion::reshapes(
             Verdict::Partial,
             format!("the holes are its free space: told to the device when fstrim runs on {mount}"),
         )

@@ -86,19 +86,23 @@ pub(super) fn never_discards(layer: &Layer, fstype: &str) -> Finding {
     }
 }
 
-/// NTFS3, which ignores fstrim without the mount option.
+/// NTFS3, which discards nothing without the mount option.
 pub(super) fn needs_the_option(layer: &Layer) -> Finding {
     let mount = quoted(&layer.name);
     Finding {
         fix: Some(format!(
-            "mount -o remount,discard {mount}   # and add discard to its options in /etc/fstab"
+            "mount -o remount,discard {mount}   # and add discard,X-fstrim.notrim to its options in /etc/fstab"
         )),
-        cost: Some("Deletions then wait for the drive's discards.".to_owned()),
-        check: format!("fstrim -v {mount}"),
+        cost: Some(
+            "Deletions then wait for the drive's discards. What is free already is discarded once it was used again; fstrim would \
+             discard data that is in use."
+                .to_owned(),
+        ),
+        check: format!("findmnt -no OPTIONS {mount}"),
         ..layer_finding(
             "ntfs3-needs-discard",
             layer,
-            format!("{mount} discards nothing: NTFS3 needs the mount option discard, for fstrim too."),
+            format!("{mount} discards nothing: NTFS3 needs the mount option discard."),
         )
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn finding(
 }
 
 /// The findings on who sends discards, which suppose that these can arrive.
-pub(super) const ON_SENDERS: [&str; 10] = [
+pub(super) const ON_SENDERS: [&str; 11] = [
     "double-work",
     "fstrim-hides-home",
     "fstrim-read-only",
@@ -53,6 +53,7 @@ pub(super) const ON_SENDERS: [&str; 10] = [
     "swap-no-discard",
     "timer-not-in-container",
     "fstrim-trims-nothing",
+    "trim-loses-data",
 ];
 
 /// Returns the findings on a machine's services and files for one stack, whose discards have this `verdict`.
@@ -66,6 +67,9 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
         _ if matches!(verdict, Verdict::Blocked) => {}
         LayerKind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
             findings.extend(who_trims(stack, target, file_system, setup));
+        }
+        LayerKind::FileSystem(file_system) if file_system.fstype == "ntfs3" && is_online(file_system) => {
+            findings.extend(who_loses_data(target, file_system, setup));
         }
         LayerKind::Swap if !is_in_memory(stack) => {
             findings.extend(swap::undiscarded(target, setup));
@@ -222,6 +226,29 @@ fn who_trims(stack: &Stack, target: &Layer, file_system: &FileSystem, setup: &Se
         (false, []) if is_in_memory(stack) => Some(keeps_memory(target)),
         (false, []) => Some(nobody(target, file_system, setup)),
     }
+}
+
+/// An NTFS3 that somebody trims although [`trimtab_linux::trim::loses_data`] says what becomes of it. Trimtab itself leaves it.
+fn who_loses_data(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<Finding> {
+    let is_own =
+        |trimmer: &Trimmer| [OWN_SERVICE, OWN_TIMER].contains(&trimmer.name.as_str()) || trimmer.is_service;
+    let trimmer = trimmers(file_system, setup).into_iter().find(|trimmer| !is_own(trimmer))?;
+    let mount = quoted(&target.name);
+    Some(Finding {
+        fix: Some(match trimmer.name == FSTRIM_TIMER {
+            true => format!("{}   # or add X-fstrim.notrim to its options in /etc/fstab", trimmer.off),
+            false => trimmer.off,
+        }),
+        ..finding(
+            "trim-loses-data",
+            Severity::Critical,
+            target,
+            format!("{} trims {mount}, and a trim of NTFS3 can discard data that is in use.", trimmer.name),
+            "Files were lost after fstrim where a large part of the volume was full (Linux 6.12). Mounted with discard, it \
+             discards what it frees, and needs no trim.",
+            "systemctl list-timers fstrim.timer; findmnt -o TARGET,OPTIONS",
+        )
+    })
 }
 
 /// A file system that is discarded by more than one mechanism.

@@ -263,7 +263,9 @@ impl<'a> Proof<'a> {
     /// Names a device that may have got some without showing it, or the error for which nothing was sent, in a sentence. A device
     /// that takes none, or whose file system can't be trimmed, got none.
     fn doubted(&self, fates: &[Option<Fate>]) -> Option<String> {
-        let is_refused = |refusal: &Option<TrimError>| matches!(refusal, Some(TrimError::Unsupported { .. }));
+        let is_refused = |refusal: &Option<TrimError>| {
+            matches!(refusal, Some(TrimError::Unsupported { .. } | TrimError::LosesData { .. }))
+        };
         if self.refusals.iter().any(is_refused) {
             return None;
         }

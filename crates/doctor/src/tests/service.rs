@@ -2,21 +2,25 @@
 
 use std::path::PathBuf;
 
-use trimtab_core::verdict::{Finding, Verdict};
+use trimtab_core::verdict::{Finding, Severity, Verdict};
 use trimtab_linux::mount::Listed;
 use trimtab_linux::stack::{CronTrim, CrypttabLine, FstrimService, Layer, LayerKind, Setup, Stack, Timer};
 
 use super::{YES, file_system, layer, mapped, nvme, row, taking, timed};
 use crate::{ASSUMED_ERASE_BLOCK, diagnose};
 
-#[test]
-fn services_that_trim_are_named() {
-    let fstab = |options: &str| Listed {
+/// The line of /mnt in /etc/fstab.
+fn fstab(options: &str) -> Listed {
+    Listed {
         source: PathBuf::from("UUID=1"),
         target: PathBuf::from("/mnt"),
         fstype: "ext4".to_owned(),
         options: options.split(',').map(str::to_owned).collect(),
-    };
+    }
+}
+
+#[test]
+fn services_that_trim_are_named() {
     let ids = |options: &str, setup: &Setup| {
         let stack = row([file_system("/mnt", "ext4", options), nvme(YES)]);
         diagnose(&stack, setup, ASSUMED_ERASE_BLOCK)
@@ -43,6 +47,21 @@ fn services_that_trim_are_named() {
         ..Setup::default()
     };
     assert_eq!(ids("rw", &off), ["nobody-trims"]);
+}
+
+#[test]
+fn trims_that_lose_data_are_reported() {
+    let found = |options: &str, setup: &Setup| {
+        let stack = row([file_system("/mnt", "ntfs3", options), nvme(YES)]);
+        diagnose(&stack, setup, ASSUMED_ERASE_BLOCK).findings
+    };
+    let listed = |options| Setup { fstab: vec![fstab(options)], ..timed() };
+    let [finding] = &found("rw,discard", &listed("discard"))[..] else { panic!() };
+    assert_eq!((finding.id.as_str(), finding.severity), ("trim-loses-data", Severity::Critical));
+    assert!(found("rw,discard", &listed("discard,X-fstrim.notrim")).is_empty(), "what the fix says");
+    assert!(found("rw,discard", &Setup::default()).is_empty(), "nobody trims it");
+    let ids: Vec<_> = found("rw", &listed("defaults")).into_iter().map(|finding| finding.id).collect();
+    assert_eq!(ids, ["ntfs3-needs-discard"], "FITRIM does nothing there");
 }
 
 #[test]

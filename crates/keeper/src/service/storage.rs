@@ -9,6 +9,7 @@ use trimtab_core::{Bytes, DiscardUnits};
 use trimtab_doctor::JudgedMount;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::stack::{Layer, LayerKind, MapLine, Scsi, Stack, Transport};
+use trimtab_linux::trim::loses_data;
 
 use super::config::{ServicePolicy, Settings};
 use super::mounts::MountedFileSystem;
@@ -64,6 +65,8 @@ pub(super) enum Exclusion {
          policy of its own in the configuration"
     )]
     Served,
+    #[error("its FITRIM discards data that is in use; mounted with discard, it discards what it frees")]
+    LosesData,
     #[error("it takes no discards")]
     Unsupported,
 }
@@ -81,6 +84,7 @@ impl Exclusion {
             Self::Rotating(_) => "rotating",
             Self::Bridge(..) => "usb_bridge",
             Self::Served => "served",
+            Self::LosesData => "loses_data",
             Self::Unsupported => "unsupported",
         }
     }
@@ -247,6 +251,8 @@ pub(super) fn decide(
         Some(Exclusion::Unknown(storage.reason.clone()))
     } else if storage.verdict == Verdict::Blocked && !storage.takes_space_back() {
         Some(Exclusion::Blocked(storage.reason.clone()))
+    } else if loses_data(&found.mount.fstype) {
+        Some(Exclusion::LosesData)
     } else if settings.is_by_name {
         None
     } else if found.is_excluded {
@@ -448,6 +454,20 @@ mod tests {
         };
         assert_eq!(decided("rw", &above(table("crypt"))), [None, None]);
         assert_eq!(decided("rw", &above(table("cache"))), [why(), why()], "it may keep discards");
+    }
+
+    #[test]
+    fn file_system_whose_trims_lose_data_is_left_alone_in_any_case() {
+        let storage = storage(LayerKind::Nvme, false, Verdict::Reaches);
+        let own = Config::parse("[mount.\"/a\"]\npolicy = \"smart\"", "t").unwrap();
+        for fstype in ["ntfs3", "ntfs"] {
+            let mut found = found("/a", "8:1", &[1], "rw,discard");
+            found.mount.fstype = fstype.to_owned();
+            for config in [&Config::default(), &own] {
+                let (_, off) = decide(&found, &storage, &config.settings(&found.targets, None));
+                assert_eq!(off, Some(Exclusion::LosesData), "{fstype}");
+            }
+        }
     }
 
     #[test]

@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use rustix::fs::{AtFlags, StatxFlags, fstatfs, major, minor, statx};
-use trimtab_core::shell::quoted;
 use trimtab_core::{Bytes, DiscardUnits};
 use trimtab_linux::block::{BlockDevice, BlockError, DeviceNumber};
 use trimtab_linux::forked::Ender;
-use trimtab_linux::mount::{Mount, MountError, covering, discard_option, mounts};
+use trimtab_linux::mount::{Mount, MountError, covering, mounts};
 use trimtab_linux::mount_points::writable;
 use trimtab_linux::stack::{LayerKind, Machine, Setup, Stack, StackError};
-use trimtab_linux::trim::{TrimError, TrimProcess, check};
+use trimtab_linux::trim::{TrimError, TrimProcess, check, loses_data};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError, Opener};
 use crate::state::file_system_id;
@@ -90,12 +89,6 @@ pub enum RefusedError {
         /// Whether this is a container.
         in_container: bool,
     },
-    /// NTFS3 ignores trims without its mount option.
-    #[error("{0} is an ntfs3 mounted without discard, which trims nothing; run mount -o remount,discard {0}", quoted(mount.display()))]
-    NeedsOption {
-        /// The mount point.
-        mount: PathBuf,
-    },
     /// The file system can't be trimmed.
     #[error(transparent)]
     Trim(TrimError),
@@ -118,8 +111,7 @@ impl RefusedError {
             Self::ReadOnly { .. }
                 | Self::ReadOnlyThere { .. }
                 | Self::NoDevice { .. }
-                | Self::NeedsOption { .. }
-                | Self::Trim(TrimError::Unsupported { .. })
+                | Self::Trim(TrimError::Unsupported { .. } | TrimError::LosesData { .. })
         )
     }
 }
@@ -165,8 +157,8 @@ impl Target {
                 None => RefusedError::ReadOnly { mount: place },
             });
         }
-        if mount.fstype == "ntfs3" && discard_option(&mount.all_options()).is_none() {
-            return Err(RefusedError::NeedsOption { mount: place });
+        if loses_data(&mount.fstype) {
+            return Err(RefusedError::Trim(TrimError::LosesData { mount: place }));
         }
         let stack = Stack::of(machine, &place)?;
         let devices = devices(machine, &stack);

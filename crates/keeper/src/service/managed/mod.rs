@@ -304,6 +304,7 @@ impl ManagedFileSystem {
             // It may have been unmounted meanwhile.
             Err(NoAnswer) | Ok(Ok(()) | Err(TrimError::Unmounted { .. })) => Ok(()),
             Ok(Err(TrimError::Unsupported { .. })) => Err(Exclusion::Unsupported.into()),
+            Ok(Err(TrimError::LosesData { .. })) => Err(Exclusion::LosesData.into()),
             Ok(Err(error)) => Err(OffReason::Check(error)),
         }
     }
