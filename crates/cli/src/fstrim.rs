@@ -27,7 +27,7 @@ use trimtab_keeper::trim::{Announced, ListedError, RefusedError, Request, Scope,
 use trimtab_linux::btrfs;
 use trimtab_linux::mount::{covering, mounts};
 use trimtab_linux::stack::Machine;
-use trimtab_linux::trim::fitrim;
+use trimtab_linux::trim::{fitrim, is_of_lost_data};
 
 use crate::pause;
 use crate::trim::{self, Job};
@@ -159,6 +159,8 @@ impl Printed {
 enum Ended {
     Well,
     Unsupported,
+    /// It would lose data, which was said.
+    LosesData,
     Failed,
 }
 
@@ -223,7 +225,7 @@ impl Fstrim {
                 unsupported(path);
                 FAILED
             }
-            Ended::Failed => FAILED,
+            Ended::LosesData | Ended::Failed => FAILED,
         }
     }
 
@@ -263,7 +265,7 @@ impl Fstrim {
             match self.file_system(&selected.target, Some(&selected.device)) {
                 Ended::Failed => failed += 1,
                 Ended::Unsupported if !self.options.quiet_unsupported => unsupported(&selected.target),
-                Ended::Well | Ended::Unsupported => {}
+                Ended::Well | Ended::LosesData | Ended::Unsupported => {}
             }
         }
         match failed {
@@ -412,6 +414,10 @@ fn mount_point(machine: &Machine, path: &Path) -> Result<PathBuf> {
 fn refused(path: &Path, error: &io::Error) -> Ended {
     if is_unsupported(error) {
         return Ended::Unsupported;
+    }
+    if is_of_lost_data(error) {
+        warn(&[path.as_ref(), OsStr::new(&format!(": not trimmed: {error}"))]);
+        return Ended::LosesData;
     }
     let failed = format!(": FITRIM ioctl failed: {}", reason(error));
     warn(&[path.as_ref(), failed.as_ref()]);

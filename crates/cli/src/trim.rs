@@ -172,7 +172,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.mounts.is_empty() && !paths.is_empty() && document.targets.is_empty() && says_why {
         let count = paths.len();
         complain(&format_args!(
-            "nothing trimmed: no discards get through to any of {count} file systems (-v names them; trimtab doctor says why)"
+            "nothing trimmed: none of {count} file systems takes trims (-v says why, and trimtab doctor more)"
         ));
     }
     let text = if args.json {

@@ -37,11 +37,11 @@ const LOSES_DATA: [i64; 2] = [0x7366_746e, 0x5346_544e];
 
 /// The error of [`fitrim`] on a file system of [`loses_data`].
 #[derive(Debug, thiserror::Error)]
-#[error("it would discard data that is in use")]
+#[error("the FITRIM of NTFS discards data that is in use")]
 struct LosesData;
 
-/// Returns whether an error is [`LosesData`].
-fn is_of_lost_data(error: &io::Error) -> bool {
+/// Returns whether an error of [`fitrim`] says that it was not called, because it would [discard data that is in use](loses_data).
+pub fn is_of_lost_data(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<LosesData>())
 }
 
