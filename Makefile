@@ -82,7 +82,7 @@ arena:
 	./setup $(BUILD_TOOLS) mkfs.ext4 mkfs.xfs mkfs.btrfs python3
 	$(CARGO) build --release --locked
 	arena/record target/release/trimtab target/arena/traces
-	$(CARGO) bench --locked -p trimtab-lab --bench arena -- $(CURDIR)/target/arena/traces --out $(CURDIR)/target/arena
+	$(CARGO) bench --locked -p trimtab-sim --bench arena -- $(CURDIR)/target/arena/traces --out $(CURDIR)/target/arena
 
 # Records the traces of traces/recipes that are missing in target/traces.
 traces:

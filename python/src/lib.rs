@@ -33,6 +33,6 @@ mod _trimtab {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", trimtab_lab::sweep::VERSION)
+        module.add("__version__", trimtab_sim::sweep::VERSION)
     }
 }

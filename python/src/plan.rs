@@ -9,12 +9,12 @@ use pyo3::types::PyBytes;
 use serde::{Deserialize, Serialize};
 use trimtab_core::Bytes;
 use trimtab_core::document::sweep::columns;
-use trimtab_lab::sweep::{
+use trimtab_linux::environment::available_memory;
+use trimtab_linux::{CGROUPS, PROCFS};
+use trimtab_sim::sweep::{
     Cell, CellFile, CellResult, Grid, Shard, Store, Stored, SweepOptions, SweepPlan, Traces, VERSION,
     content_hash, document, parquet, sweep,
 };
-use trimtab_linux::environment::available_memory;
-use trimtab_linux::{CGROUPS, PROCFS};
 
 use crate::errors::{Error, raised};
 use crate::signals::Signals;

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use trimtab_core::profile::{Profile as DriveProfile, builtin};
-use trimtab_lab::drive_profile::{age, load};
+use trimtab_sim::drive_profile::{age, load};
 
 use crate::errors::raised;
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use pyo3::{PyErr, Python};
 use trimtab_core::interrupt::Interrupt;
-use trimtab_lab::simulate::SimulateProgress;
-use trimtab_lab::sweep::{SweepProgress, SweepState};
+use trimtab_sim::simulate::SimulateProgress;
+use trimtab_sim::sweep::{SweepProgress, SweepState};
 
 /// Asks the work to stop once a signal handler of Python raised an exception, and keeps that.
 #[derive(Default)]

@@ -11,8 +11,8 @@ use trimtab_core::document::sim::{Clocks, Passes, PolicyClock, SimRun};
 use trimtab_core::document::sweep::{Figures, figure_columns};
 use trimtab_core::policy::SimPolicy;
 use trimtab_core::table::Columns;
-use trimtab_lab::simulate::{SimulateOptions, simulate as run};
-use trimtab_lab::sweep::DriveState;
+use trimtab_sim::simulate::{SimulateOptions, simulate as run};
+use trimtab_sim::sweep::DriveState;
 
 use crate::errors::{Error, raised};
 use crate::profile::Drive;

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, Schema};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
 use trimtab_core::table::{TableColumn, Values};
-use trimtab_lab::sweep::whole;
+use trimtab_sim::sweep::whole;
 
 use crate::errors::raised;
 

@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use trimtab_core::trace::{TraceEvent, TraceHeader};
-use trimtab_lab::sweep::whole;
+use trimtab_sim::sweep::whole;
 use trimtab_trace::{Columns, Format, TraceReader, open};
 
 use crate::errors::{Error, raised};

@@ -13,9 +13,8 @@ use trimtab_bench::profile::profile;
 use trimtab_bench::{BenchOptions, bench};
 use trimtab_core::document::bench::{BenchDevice, BenchDocument, BenchPlan, Part, Pattern};
 use trimtab_core::erase::Operation;
-use trimtab_core::{Bytes, Extent};
+use trimtab_core::{Bytes, Extent, distinct};
 use trimtab_drive::{Clock, Drive, Listed};
-use trimtab_lab::compare::distinct;
 use trimtab_linux::block::BlockDevice;
 use trimtab_linux::claim::{self, Overrides};
 use trimtab_linux::file::Output;
@@ -298,7 +297,7 @@ fn plan_of(args: &Args, device: &BenchDevice, earlier: Option<&BenchDocument>) -
 
 /// Returns the user's values, each once; or the default.
 fn given_or<T: Copy + PartialEq>(given: &[T], default: &[T]) -> Vec<T> {
-    distinct(if given.is_empty() { default } else { given })
+    distinct(if given.is_empty() { default } else { given }.iter().copied())
 }
 
 fn read(path: &Path) -> Result<BenchDocument> {

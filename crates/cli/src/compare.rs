@@ -14,10 +14,10 @@ use trimtab_core::document::{Engine, Filling, ProcessorCosts};
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::profile::Profile;
 use trimtab_core::units::UnitError;
+use trimtab_guest::KernelChoice;
 use trimtab_keeper::service::control::RUN;
 use trimtab_lab::compare::{CompareOptions, Place, SmartProfile, Timing, VirtualOptions, compare};
 use trimtab_lab::fs::FileSystem;
-use trimtab_lab::guest::KernelChoice;
 use trimtab_lab::testbed::LARGEST_KEPT;
 use trimtab_lab::workload::{Maintenance, PostmarkOptions, UnknownWorkload, WorkloadOptions};
 

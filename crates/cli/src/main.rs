@@ -38,7 +38,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use trimtab_core::interrupt::Interrupt;
-use trimtab_lab::guest;
 use trimtab_linux::PROCFS;
 use trimtab_linux::namespace::{check_is_other, enter_mounts_of};
 use trimtab_observe::foreground::CommandError;
@@ -94,8 +93,8 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 const FOUND: u8 = 4;
 
 fn main() -> ExitCode {
-    if guest::is_init() {
-        guest::run_as_init();
+    if trimtab_guest::is_init() {
+        trimtab_guest::run_as_init();
     }
     if fstrim::is_called() {
         return fstrim::run();

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use trimtab_core::profile::Profile;
-use trimtab_lab::drive_profile;
+use trimtab_sim::drive_profile;
 
 /// As [`load`], of a drive that was overwritten at random if it is `aged`, unless the profile says how often.
 pub fn load_aged(name: &str, aged: bool) -> Result<(Profile, String)> {

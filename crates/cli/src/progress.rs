@@ -8,8 +8,8 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use trimtab_bench::BenchProgress;
 use trimtab_core::policy::PolicyChoice;
 use trimtab_lab::progress::Progress;
-use trimtab_lab::simulate::SimulateProgress;
-use trimtab_lab::sweep::{SweepProgress, SweepState};
+use trimtab_sim::simulate::SimulateProgress;
+use trimtab_sim::sweep::{SweepProgress, SweepState};
 
 /// A bar with the time left on a terminal; a line for each run elsewhere.
 pub struct Bar {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::builder::NonEmptyStringValueParser;
+use trimtab_guest::KernelChoice;
 use trimtab_keeper::service::control::RUN;
-use trimtab_lab::guest::KernelChoice;
 use trimtab_lab::reproduce::{ExperimentName, ReproduceOptions, ReproducePlace, reproduce};
 use trimtab_linux::PROCFS;
 use trimtab_linux::mount::{Mount, mounts};
@@ -99,7 +99,7 @@ fn experiments(args: &Args) -> Vec<ExperimentName> {
     if args.all {
         return ExperimentName::ALL.to_vec();
     }
-    trimtab_lab::compare::distinct(&args.names)
+    trimtab_core::distinct(args.names.iter().copied())
 }
 
 fn place(args: &Args) -> Result<ReproducePlace> {

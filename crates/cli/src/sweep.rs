@@ -11,7 +11,7 @@ use trimtab_core::document::sweep::SweepDocument;
 use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::GcPolicy;
 use trimtab_ftl::Workload;
-use trimtab_lab::sweep::{DriveState, Grid, Shard, SweepOptions, SweepPlan, sweep};
+use trimtab_sim::sweep::{DriveState, Grid, Shard, SweepOptions, SweepPlan, sweep};
 
 use crate::outputs::Outputs;
 use crate::progress::SweepBar;

@@ -13,8 +13,8 @@ use guest_work::busy;
 use trimtab_core::Bytes;
 use trimtab_core::document::{Clock, CompareDocument, Engine, ProcessorCosts, Run};
 use trimtab_core::interrupt::Interrupt;
+use trimtab_guest::{GuestCommand, GuestError, GuestImage, GuestOptions, GuestStatus, KernelChoice};
 use trimtab_lab::fs::FileSystem;
-use trimtab_lab::guest::{GuestCommand, GuestError, GuestImage, GuestOptions, GuestStatus, KernelChoice};
 
 const TRIMTAB: &str = env!("CARGO_BIN_EXE_trimtab");
 /// A user without rights.
@@ -26,9 +26,9 @@ fn image(file_systems: &[FileSystem], processor: ProcessorCosts) -> Option<Guest
         engine: Engine::Uml { processor },
         kernel: KernelChoice::default(),
         program: TRIMTAB.into(),
-        file_systems: file_systems.to_vec(),
+        modules: file_systems.iter().map(|file_system| file_system.name().to_owned()).collect(),
+        programs: file_systems.iter().flat_map(|file_system| file_system.programs(false)).collect(),
         tools: true,
-        maintenance: false,
         files: Vec::new(),
         data: Vec::new(),
         placed: Vec::new(),

@@ -12,10 +12,10 @@ use guest_work::busy;
 use trimtab_core::Bytes;
 use trimtab_core::document::{CompareDocument, Engine};
 use trimtab_core::interrupt::Interrupt;
-use trimtab_lab::fs::FileSystem;
-use trimtab_lab::guest::{
+use trimtab_guest::{
     GuestCommand, GuestError, GuestImage, GuestOptions, GuestOutput, GuestStatus, KernelChoice,
 };
+use trimtab_lab::fs::FileSystem;
 
 /// An image with Debian's kernel 6.12, or `None` if this machine can't have it.
 fn image() -> Option<GuestImage> {
@@ -27,9 +27,9 @@ fn image() -> Option<GuestImage> {
         engine: Engine::Qemu,
         kernel: KernelChoice::File { image: vmlinuz, modules: None },
         program: env!("CARGO_BIN_EXE_trimtab").into(),
-        file_systems: vec![FileSystem::Ext4],
+        modules: vec![FileSystem::Ext4.name().to_owned()],
+        programs: FileSystem::Ext4.programs(false),
         tools: true,
-        maintenance: false,
         files: Vec::new(),
         data: Vec::new(),
         placed: Vec::new(),

@@ -6,6 +6,7 @@ pub mod aligned;
 pub mod contents;
 pub mod device;
 pub mod discard_units;
+mod distinct;
 pub mod document;
 pub mod erase;
 pub mod error;
@@ -23,5 +24,6 @@ pub mod units;
 pub mod verdict;
 
 pub use discard_units::DiscardUnits;
+pub use distinct::distinct;
 pub use extent::{Extent, ExtentSet};
 pub use units::{Bytes, Nanos, Pages, Rate, SECTOR};

@@ -6,21 +6,26 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// Crates from the lowest to the highest: each may use only the ones named beside it.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("ftl", &["core"]),
     ("trace", &["core"]),
     ("linux", &["core"]),
     ("report", &["core"]),
+    ("sim", &["core", "ftl", "trace", "linux"]),
     ("drive", &["core", "ftl", "linux"]),
     ("doctor", &["core", "linux"]),
     ("keeper", &["core", "linux", "doctor"]),
     ("bench", &["core", "ftl", "linux"]),
     ("observe", &["core", "trace", "linux"]),
-    ("lab", &["core", "ftl", "trace", "linux", "drive", "keeper"]),
+    ("guest", &["core", "linux"]),
+    ("lab", &["core", "ftl", "linux", "drive", "keeper", "guest"]),
     (
         "cli",
-        &["core", "ftl", "trace", "linux", "report", "drive", "doctor", "keeper", "bench", "observe", "lab"],
+        &[
+            "core", "ftl", "trace", "linux", "report", "drive", "doctor", "keeper", "bench", "observe",
+            "guest", "lab", "sim",
+        ],
     ),
 ];
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use trimtab_core::Bytes;
 use trimtab_core::document::Engine;
 use trimtab_core::interrupt::Interrupt;
+use trimtab_guest::{GuestCommand, GuestImage, GuestOptions, GuestStatus, KernelChoice};
 use trimtab_lab::fs::FileSystem;
-use trimtab_lab::guest::{GuestCommand, GuestImage, GuestOptions, GuestStatus, KernelChoice};
 
 const USAGE: &str = "\
 usage: cargo run --release -p trimtab-lab --example record_traces -- TRIMTAB DIR [SET/NAME | SET]...
@@ -105,13 +105,14 @@ fn image(file_system: &str, trimtab: &str, root: &Path) -> Result<GuestImage, Bo
     let mut files =
         vec![PathBuf::from("/usr/sbin/losetup"), PathBuf::from(PYTHON), fs::canonicalize(PYTHON)?];
     files.extend(python_modules()?);
+    let file_system: FileSystem = file_system.parse()?;
     let options = GuestOptions {
         engine: Engine::Qemu,
         kernel: KernelChoice::default(),
         program: trimtab.into(),
-        file_systems: vec![file_system.parse::<FileSystem>()?],
+        modules: vec![file_system.name().to_owned()],
+        programs: file_system.programs(false),
         tools: true,
-        maintenance: false,
         files,
         data: Vec::new(),
         placed: vec![(root.join("traces/inside"), INSIDE.into()), (root.join("arena/work.py"), WORK.into())],

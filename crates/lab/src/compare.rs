@@ -11,16 +11,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use trimtab_core::Bytes;
 use trimtab_core::document::{COMPARE_SCHEMA, Clock, CompareDocument, DriveDescription, Filling, Run};
 use trimtab_core::error::chain;
 use trimtab_core::policy::PolicyChoice;
 use trimtab_core::profile::{Profile, builtin_text};
+use trimtab_core::{Bytes, distinct};
 use trimtab_ftl::Device;
 use trimtab_linux::PROCFS;
 use trimtab_linux::environment::environment;
 
-pub use plan::distinct;
 pub use virtual_time::VirtualOptions;
 
 use self::plan::{Planned, Site, plan, require_rights, require_trims, require_unmanaged};
@@ -252,7 +251,7 @@ impl<'a> Runner<'a> {
     ) -> Result<Self, LabError> {
         match (&options.timing, &options.place) {
             (Timing::Virtual(guests), Place::Emulated { profile_toml, file_systems, .. }) => {
-                let file_systems = distinct(file_systems);
+                let file_systems = distinct(file_systems.iter().copied());
                 let lab = VirtualLab::prepare(
                     options,
                     guests,

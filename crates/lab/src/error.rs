@@ -2,13 +2,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 
 use trimtab_core::Bytes;
 use trimtab_core::policy::PolicyKind;
 
-use crate::fs::FileSystem;
 use trimtab_core::interrupt::Interrupted;
+use trimtab_guest::GuestError;
+use trimtab_guest::program::ProgramError;
+
+use crate::fs::FileSystem;
 
 /// An experiment failed.
 #[derive(Debug, thiserror::Error)]
@@ -50,24 +52,9 @@ pub enum LabError {
         /// The Debian package it comes in.
         package: &'static str,
     },
-    /// A program could not be started.
-    #[error("cannot run {program}")]
-    Spawn {
-        /// The program.
-        program: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// A program said no.
-    #[error("{program} failed ({status}): {stderr}")]
-    Program {
-        /// The program.
-        program: String,
-        /// How it ended.
-        status: ExitStatus,
-        /// The line of its standard error that says why.
-        stderr: String,
-    },
+    /// A program did not do its work.
+    #[error(transparent)]
+    Program(ProgramError),
     /// The drive is too small for the file system.
     #[error("{size} is too small for {fs}, which needs {least} here; use a larger --size")]
     TooSmall {
@@ -231,7 +218,7 @@ pub enum LabError {
     },
     /// A guest could not be made, or failed.
     #[error(transparent)]
-    Guest(#[from] crate::guest::GuestError),
+    Guest(#[from] GuestError),
     /// A run in a guest failed.
     #[error("the run in the guest failed: {reason}")]
     InGuest {
@@ -254,6 +241,15 @@ pub enum LabError {
     /// The machine can't be examined.
     #[error(transparent)]
     Environment(#[from] trimtab_linux::environment::EnvironmentError),
+}
+
+impl From<ProgramError> for LabError {
+    fn from(error: ProgramError) -> Self {
+        match error {
+            ProgramError::Interrupted(interrupted) => interrupted.into(),
+            error => Self::Program(error),
+        }
+    }
 }
 
 fn names(policies: &[PolicyKind]) -> String {

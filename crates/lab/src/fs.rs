@@ -61,6 +61,12 @@ impl FileSystem {
         }
     }
 
+    /// The names of the program that makes one and, for `maintenance`, of those that check and grow one.
+    pub fn programs(self, maintenance: bool) -> Vec<String> {
+        let maintainers = self.maintainers().into_iter().filter(|_| maintenance);
+        [self.maker().0].into_iter().chain(maintainers).map(str::to_owned).collect()
+    }
+
     /// The smallest drive it is made on: mkfs.xfs refuses less than 300 MiB; the others would be
     /// mostly metadata below these.
     pub const fn least_size(self) -> Bytes {

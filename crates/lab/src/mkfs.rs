@@ -8,7 +8,7 @@ use trimtab_core::interrupt::Interrupt;
 
 use crate::error::LabError;
 use crate::fs::FileSystem;
-use crate::program::{Reason, run};
+use trimtab_guest::program::{Reason, run};
 
 /// The option of mkfs.ext4 that leaves nothing to chance.
 const EXT4: &str = "hash_seed=7ac1a0e2-6f0c-4c53-9d0e-2f0f5f5a5eed";
@@ -69,7 +69,7 @@ impl FileSystem {
             (Self::F2fs, Some(size)) => command.arg(device).arg((size.0 / SECTOR).to_string()),
         };
         self.require_maker()?;
-        run(command.stdin(Stdio::null()), Reason::First, &Interrupt::never())
+        Ok(run(command.stdin(Stdio::null()), Reason::First, &Interrupt::never())?)
     }
 
     /// Checks the file system on `device`, which is not mounted, and discards what is free if its program can and
@@ -88,7 +88,7 @@ impl FileSystem {
             Self::Btrfs => command.arg("check").arg(device),
             Self::F2fs => command.arg("-f").arg(device),
         };
-        run(command.stdin(Stdio::null()), Reason::Last, interrupt)
+        Ok(run(command.stdin(Stdio::null()), Reason::Last, interrupt)?)
     }
 
     /// Whether it grows while it is mounted here; if not, it is unmounted.
@@ -112,7 +112,7 @@ impl FileSystem {
             Self::Xfs | Self::F2fs => command.arg(place),
             Self::Btrfs => command.args(["filesystem", "resize", "max"]).arg(place),
         };
-        run(command.stdin(Stdio::null()), Reason::Last, interrupt)
+        Ok(run(command.stdin(Stdio::null()), Reason::Last, interrupt)?)
     }
 
     /// Checks that the program that makes one is there.

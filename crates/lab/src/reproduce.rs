@@ -38,9 +38,9 @@ use self::progress::Parts;
 use self::setup::Setup;
 use crate::compare::{CompareError, compare};
 use crate::error::LabError;
-use crate::guest::KernelChoice;
-use crate::processors::processors;
 use crate::progress::Progress;
+use trimtab_guest::KernelChoice;
+use trimtab_linux::environment::processors;
 
 /// The options of a reproduction.
 #[derive(Debug, Clone)]

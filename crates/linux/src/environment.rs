@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
+use std::{fs, io, thread};
 
 use trimtab_core::Bytes;
 use trimtab_core::document::Environment;
@@ -51,6 +51,11 @@ fn is_at_least(release: &str, wanted: (u32, u32)) -> bool {
 pub fn clock_stands_still(sysfs: &Path) -> bool {
     let source = sysfs.join("devices/system/clocksource/clocksource0/current_clocksource");
     fs::read_to_string(source).is_ok_and(|name| name.starts_with("time-travel-clock"))
+}
+
+/// How many processors this program may use; one if the kernel doesn't say.
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The memory that new work can have without swapping, within the limits of this process' control groups; `procfs` and

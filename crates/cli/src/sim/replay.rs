@@ -10,7 +10,7 @@ use clap::builder::NonEmptyStringValueParser;
 use trimtab_core::Bytes;
 use trimtab_core::document::sim::{Clocks, Passes, PolicyClock, Tiling};
 use trimtab_core::policy::SimPolicy;
-use trimtab_lab::simulate::{SimulateOptions, simulate};
+use trimtab_sim::simulate::{SimulateOptions, simulate};
 
 use crate::outputs::Outputs;
 use crate::progress::ReplayBar;

@@ -6,7 +6,7 @@ mod common;
 mod alone;
 mod bad_input;
 mod devices;
-#[path = "../../../lab/src/guest/executable.rs"]
+#[path = "../../../guest/src/executable.rs"]
 mod executable;
 mod in_use;
 mod interrupted;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use trimtab_core::Bytes;
-use trimtab_lab::guest::GuestCommand;
+use trimtab_guest::GuestCommand;
 
 /// A command that runs `script` in a guest with this much memory.
 pub fn command(script: &str, memory: Bytes) -> GuestCommand {

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trimtab_core::Bytes;
 use trimtab_core::document::Filling;
 use trimtab_core::document::status::State;
 use trimtab_core::policy::{PolicyChoice, PolicyKind};
 use trimtab_core::profile::Profile;
+use trimtab_core::{Bytes, distinct};
 use trimtab_drive::DriveError;
 use trimtab_keeper::service::control;
 use trimtab_linux::trim;
@@ -63,14 +63,14 @@ pub(super) fn plan<'a>(
                 return Err(LabError::FixedByMount { dir: dir.clone(), policy: policy.kind(), possible });
             }
             let all: Vec<_> = possible.iter().copied().map(PolicyChoice::from).collect();
-            let asked = distinct(if policies.is_empty() { &all } else { policies });
+            let asked = distinct(if policies.is_empty() { &all } else { policies }.iter().copied());
             vec![(Site::Directory { dir, room: *room }, asked)]
         }
     };
     let mut plan = Vec::new();
     for run in 1..=runs {
         for (site, policies) in &sites {
-            for &idle in &distinct(idle) {
+            for idle in distinct(idle.iter().copied()) {
                 let (before, after) = policies.split_at((run as usize - 1) % policies.len());
                 let turn = after.iter().chain(before);
                 plan.extend(turn.map(|&policy| Planned { site: *site, policy, idle, run }));
@@ -89,8 +89,8 @@ fn emulated_sites<'a>(
     policies: &[PolicyChoice],
 ) -> Result<Vec<(Site<'a>, Vec<PolicyChoice>)>, LabError> {
     let all: Vec<_> = DEFAULT_POLICIES.map(PolicyChoice::from).to_vec();
-    let asked = distinct(if policies.is_empty() { &all } else { policies });
-    let file_systems = distinct(file_systems);
+    let asked = distinct(if policies.is_empty() { &all } else { policies }.iter().copied());
+    let file_systems = distinct(file_systems.iter().copied());
     let lacks = |fs: &FileSystem, policy: &PolicyChoice| fs.mount_option(policy.kind()).is_none();
     for policy in &asked {
         if file_systems.iter().all(|fs| lacks(fs, policy)) {
@@ -113,17 +113,6 @@ fn emulated_sites<'a>(
     let site = |file_system| Site::Emulated { file_system, profile, size, filling };
     let has = |fs| asked.iter().copied().filter(|policy| !lacks(&fs, policy)).collect();
     Ok(file_systems.iter().map(|&fs| (site(fs), has(fs))).collect())
-}
-
-/// The items in their order, each once, however often the user named it.
-pub fn distinct<T: Copy + PartialEq>(items: &[T]) -> Vec<T> {
-    let mut once = Vec::new();
-    for item in items {
-        if !once.contains(item) {
-            once.push(*item);
-        }
-    }
-    once
 }
 
 /// Checks for root if anything is mounted or trimmed.

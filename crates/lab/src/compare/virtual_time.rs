@@ -21,14 +21,14 @@ use super::CompareOptions;
 use super::plan::{Planned, Site};
 use crate::error::{LabError, io_at};
 use crate::fs::FileSystem;
-use crate::guest::{
-    GuestCommand, GuestError, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM, uml_is_built,
-};
-use crate::processors::processors;
 use crate::progress::Progress;
 use crate::testbed::room_of;
 use crate::workload::WorkloadOptions;
 use trimtab_core::interrupt::Interrupt;
+use trimtab_guest::{
+    GuestCommand, GuestError, GuestImage, GuestOptions, GuestOutput, KernelChoice, PROGRAM, uml_is_built,
+};
+use trimtab_linux::environment::processors;
 
 /// Memory that a guest needs beside the data of the drive: for its kernel, programs, page cache and flash
 /// model.
@@ -129,13 +129,14 @@ impl<'a> VirtualLab<'a> {
         }
         let is_command = matches!(options.workload, WorkloadOptions::Exec { .. });
         let is_tarball = matches!(&options.workload, WorkloadOptions::Tree { source: Some(source), .. } if source.is_file());
+        let is_maintenance = matches!(options.workload, WorkloadOptions::Maintenance(_));
         let guest = |engine, file_system| GuestOptions {
             engine,
             kernel: virtual_options.kernel.clone(),
             program: options.program.clone(),
-            file_systems: vec![file_system],
+            modules: vec![FileSystem::name(file_system).to_owned()],
+            programs: FileSystem::programs(file_system, is_maintenance),
             tools: is_command || is_tarball,
-            maintenance: matches!(options.workload, WorkloadOptions::Maintenance(_)),
             files: virtual_options.files.clone(),
             data: data.clone(),
             placed: vec![(profiles.path().to_owned(), PROFILES.into())],

@@ -20,7 +20,7 @@ use super::Definition;
 use super::draft::{bars, source};
 use super::measured::Measured;
 use crate::error::LabError;
-use crate::processors::processors;
+use trimtab_linux::environment::processors;
 
 /// The experiment `drives`.
 pub(super) const DEFINITION: Definition = Definition {

@@ -13,6 +13,8 @@ use trimtab_core::Bytes;
 use trimtab_core::document::status::{FileSystemStatus, State};
 use trimtab_keeper::service::control;
 
+use trimtab_guest::program::ProgramError;
+
 use crate::error::{LabError, io_at};
 use trimtab_core::interrupt::Interrupt;
 
@@ -74,7 +76,7 @@ impl Service {
         command.arg("--speed").arg(options.speed.to_string());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = options.program.display().to_string();
-        let child = command.spawn().map_err(|source| LabError::Spawn { program, source })?;
+        let child = command.spawn().map_err(|source| ProgramError::Spawn { program, source })?;
         let mut service =
             Self { child, mount: options.mount.to_owned(), device: options.device.to_owned(), dir };
         service.wait_until_managed(interrupt)?;

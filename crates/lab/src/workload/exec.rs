@@ -14,8 +14,8 @@ use trimtab_linux::process_tree::{ProcessTree, Tasks};
 
 use super::{Workload, tree};
 use crate::error::LabError;
-use crate::program::{Reason, run_watched};
 use crate::stage::Stage;
+use trimtab_guest::program::{Reason, run_watched};
 
 /// The command's own directory: it may delete everything in it.
 const DIRECTORY: &str = "work";

@@ -16,10 +16,10 @@ use walkdir::WalkDir;
 use super::Workload;
 use super::shape::{footprint, sizes};
 use crate::error::{LabError, io_at};
-use crate::program::{Reason, run};
 use crate::stage::Stage;
 use crate::work::Work;
 use trimtab_core::interrupt::Interrupt;
+use trimtab_guest::program::{ProgramError, Reason, run};
 
 /// Files of the seed's kernel tree.
 pub const FILES: usize = 36_706;
@@ -193,8 +193,8 @@ fn unpack(tarball: &Path, interrupt: &Interrupt) -> Result<TempDir, LabError> {
     let mut tar = Command::new("tar");
     tar.arg("-xf").arg(tarball).arg("-C").arg(dir.path()).stdin(Stdio::null());
     run(&mut tar, Reason::First, interrupt).map_err(|error| match error {
-        LabError::Program { status, stderr, .. } => {
-            LabError::Program { program: format!("tar -xf {}", tarball.display()), status, stderr }
+        ProgramError::Failed { status, stderr, .. } => {
+            ProgramError::Failed { program: format!("tar -xf {}", tarball.display()), status, stderr }
         }
         error => error,
     })?;

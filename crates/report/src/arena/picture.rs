@@ -5,6 +5,7 @@ use crate::html::{CHART_STYLE, escape};
 use crate::number::times;
 use crate::plot::light;
 use crate::svg::{Anchor, Drawing, Point};
+use trimtab_core::distinct;
 use trimtab_core::document::arena::ArenaDocument;
 
 // All lengths are in user units of the view box.
@@ -64,17 +65,6 @@ pub fn images(document: &ArenaDocument) -> [String; 2] {
         image.append(drawing);
         image.standalone((width, height), PIXELS, &light(CHART_STYLE))
     })
-}
-
-/// The values in their order, each once.
-pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
-    let mut distinct = Vec::new();
-    values.for_each(|value| {
-        if !distinct.contains(&value) {
-            distinct.push(value);
-        }
-    });
-    distinct
 }
 
 /// One map, and its size.

@@ -2,9 +2,8 @@
 
 use trimtab_core::document::arena::{ArenaCell, ArenaDocument, ArenaRun};
 
-use trimtab_core::units::Nanos;
+use trimtab_core::{Nanos, distinct};
 
-use super::picture::distinct;
 use super::{MOST_ERASES, MOST_READ_P99, MOST_WAIT};
 use crate::number::{seconds, times};
 

@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 
 use trimtab_core::interrupt::Interrupt;
 
-use crate::error::LabError;
-use crate::guest::error::{GuestError, at};
-use crate::program::{self, Reason};
+use crate::error::{GuestError, at};
+use crate::program::{self, ProgramError, Reason};
 
 /// The series, the version and the suite of the source. A later version of the same series is taken where Debian no
 /// longer has this one; the release in every document says which it was.
@@ -94,8 +93,8 @@ impl Source {
             command.env("APT_CONFIG", config);
         }
         program::run(&mut command, Reason::Last, interrupt).map_err(|error| match error {
-            LabError::Interrupted(interrupted) => interrupted.into(),
-            LabError::Program { stderr, .. } => {
+            ProgramError::Interrupted(interrupted) => interrupted.into(),
+            ProgramError::Failed { stderr, .. } => {
                 GuestError::Fetch { package: package.to_owned(), program: program.to_owned(), said: stderr }
             }
             error => {

@@ -1,7 +1,7 @@
 //! A guest whose clock counts instructions: virtual time.
 //!
-//! [`GuestImage::prepare`] packs a kernel and an initramfs with this very program, what makes the file
-//! systems, and their libraries. [`GuestImage::run`] boots it in QEMU, which emulates the processor (TCG)
+//! [`GuestImage::prepare`] packs a kernel and an initramfs with this very program, others that it names, and their
+//! libraries. [`GuestImage::run`] boots it in QEMU, which emulates the processor (TCG)
 //! and advances the clock by a nanosecond for every instruction, or to the next timer if nothing runs.
 //! The program runs there as the first process ([`run_as_init`]), has the command run, and sends the
 //! results over a serial port. It needs neither root nor KVM, and results don't depend on how busy this
@@ -26,6 +26,7 @@ mod kernel_choice;
 mod machine;
 mod modules;
 mod one_processor;
+pub mod program;
 mod programs;
 mod protocol;
 mod qemu;
@@ -41,7 +42,6 @@ use tempfile::TempDir;
 use trimtab_core::Bytes;
 use trimtab_core::document::Engine;
 
-use crate::fs::FileSystem;
 use trimtab_core::error::chain;
 use trimtab_core::interrupt::Interrupt;
 
@@ -68,13 +68,13 @@ pub struct GuestOptions {
     pub kernel: KernelChoice,
     /// This program's executable, which is the guest's first process and [`PROGRAM`].
     pub program: PathBuf,
-    /// The file systems that the guest can make and mount. Their modules are loaded in every run, so an
-    /// image for each file system keeps the results of one independent of the others.
-    pub file_systems: Vec<FileSystem>,
+    /// Modules of the kernel, such as a file system, that are loaded in every run: what a run does not need may change its
+    /// results.
+    pub modules: Vec<String>,
+    /// Programs of this machine, by name, that the guest has in `/bin`.
+    pub programs: Vec<String>,
     /// Whether a shell and the usual programs of this machine are packed too.
     pub tools: bool,
-    /// Whether the programs that check and grow those file systems are packed too.
-    pub maintenance: bool,
     /// Files and directories of this machine that the guest has under the same absolute paths: programs with
     /// the libraries that they need.
     pub files: Vec<PathBuf>,

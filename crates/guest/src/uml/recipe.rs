@@ -15,17 +15,16 @@ use trimtab_linux::child::die_with_parent;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::source::Source;
-use crate::error::LabError;
-use crate::guest::debian::cache;
-use crate::guest::error::{GuestError, at};
-use crate::guest::programs;
-use crate::processors::processors;
-use crate::program::{self, Reason};
+use crate::debian::cache;
+use crate::error::{GuestError, at};
+use crate::program::{self, ProgramError, Reason};
+use crate::programs;
+use trimtab_linux::environment::processors;
 
 /// The options that the kernel is built with, in addition to `tinyconfig`.
-const CONFIG: &str = include_str!("../../../uml/config");
+const CONFIG: &str = include_str!("../../uml/config");
 /// Our changes of the kernel.
-const PATCH: &str = include_str!("../../../uml/trimtab.patch");
+const PATCH: &str = include_str!("../../uml/trimtab.patch");
 /// The names of both while a kernel is built.
 const CONFIG_FILE: &str = "trimtab.config";
 const PATCH_FILE: &str = "trimtab.patch";
@@ -49,16 +48,16 @@ const BUILDERS: [(&str, &str); 10] = [
 
 /// A kernel that was built.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::guest) struct Built {
+pub(crate) struct Built {
     /// The program.
-    pub(in crate::guest) kernel: PathBuf,
+    pub(crate) kernel: PathBuf,
     /// As uname gives it.
-    pub(in crate::guest) release: String,
+    pub(crate) release: String,
 }
 
 /// Builds a kernel in a cache.
 #[derive(Debug)]
-pub(in crate::guest) struct Recipe {
+pub(crate) struct Recipe {
     cache: PathBuf,
     source: Source,
     /// The directories that have the programs.
@@ -67,7 +66,7 @@ pub(in crate::guest) struct Recipe {
 
 impl Recipe {
     /// A recipe that uses this machine's programs and the cache of the guests' kernels.
-    pub(in crate::guest) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let path = env::var_os("PATH").unwrap_or_default();
         Self { cache: cache(), source: Source::debian(path.clone()), path }
     }
@@ -77,7 +76,7 @@ impl Recipe {
     /// # Errors
     /// [`GuestError::NoBuilder`], [`GuestError::Build`], [`GuestError::Fetch`], [`GuestError::File`] or
     /// [`GuestError::Interrupted`]. Nothing is left in the cache then.
-    pub(in crate::guest) fn kernel(&self, interrupt: &Interrupt) -> Result<Built, GuestError> {
+    pub(crate) fn kernel(&self, interrupt: &Interrupt) -> Result<Built, GuestError> {
         let built = self.place();
         if !built.is_dir() {
             self.build(&built, interrupt)?;
@@ -90,7 +89,7 @@ impl Recipe {
     }
 
     /// Whether the kernel is in the cache already.
-    pub(in crate::guest) fn is_built(&self) -> bool {
+    pub(crate) fn is_built(&self) -> bool {
         self.place().is_dir()
     }
 
@@ -125,8 +124,8 @@ impl Recipe {
             let failed = |said| GuestError::Build { release: self.source.version.clone(), program, said };
             program::run(command.stdin(Stdio::null()), Reason::First, interrupt).map_err(
                 |error| match error {
-                    LabError::Interrupted(interrupted) => interrupted.into(),
-                    LabError::Program { stderr, .. } => failed(stderr),
+                    ProgramError::Interrupted(interrupted) => interrupted.into(),
+                    ProgramError::Failed { stderr, .. } => failed(stderr),
                     error => failed(chain(&error)),
                 },
             )
@@ -211,7 +210,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::guest::executable::make_executable;
+    use crate::executable::make_executable;
 
     /// A recipe whose programs are lines of a shell: they do nothing but what `lines` says.
     fn recipe(room: &Path, lines: &[(&str, &str)]) -> Recipe {

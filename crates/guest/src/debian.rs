@@ -12,8 +12,7 @@ use tempfile::TempDir;
 
 use super::error::{GuestError, at};
 use super::kernel_choice::KernelChoice;
-use crate::error::LabError;
-use crate::program::{self, Reason};
+use crate::program::{self, ProgramError, Reason};
 use trimtab_core::interrupt::Interrupt;
 
 /// Fetches kernels into a cache.
@@ -69,8 +68,8 @@ impl Fetcher {
             let mut command = Command::new(program);
             command.args(arguments).current_dir(room.path()).env("LC_ALL", "C").stdin(Stdio::null());
             program::run(&mut command, Reason::Last, interrupt).map_err(|error| match error {
-                LabError::Interrupted(interrupted) => interrupted.into(),
-                LabError::Program { stderr, .. } => {
+                ProgramError::Interrupted(interrupted) => interrupted.into(),
+                ProgramError::Failed { stderr, .. } => {
                     GuestError::Fetch { package: package.clone(), program: program.to_owned(), said: stderr }
                 }
                 _ => no_fetcher(version, program),
@@ -149,7 +148,7 @@ fn chosen(package: &str, relations: &str, version: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::executable::make_executable;
+    use crate::executable::make_executable;
 
     /// A fetcher whose programs are these lines of a shell.
     fn fetcher(room: &Path, apt_cache: &str, apt_get: &str, dpkg_deb: &str) -> Fetcher {

@@ -36,7 +36,7 @@ mod tests {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         gzip.write_all(text).unwrap();
         // Made by: printf 'a kernel, a kernel, a kernel' | xz --check=crc32 --lzma2=dict=1MiB
-        let xz = include_bytes!("../../tests/data/kernel.xz").to_vec();
+        let xz = include_bytes!("../tests/data/kernel.xz").to_vec();
         for mut data in [gzip.finish().unwrap(), zstd::encode_all(text, 1).unwrap(), xz] {
             data.extend([1, 2, 3, 4]);
             assert_eq!(decompress(&data).unwrap().as_deref(), Some(text));

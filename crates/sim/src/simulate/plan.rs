@@ -10,16 +10,14 @@ use trimtab_core::policy::{PolicyKind, SimPolicy};
 use trimtab_core::profile::Profile;
 use trimtab_core::stats::STEADY_WINDOW;
 use trimtab_core::trace::{DeviceIndex, EventKind, TraceHeader};
-use trimtab_core::{Bytes, Extent, Nanos};
+use trimtab_core::{Bytes, Extent, Nanos, distinct};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, TraceSurvey};
 use trimtab_ftl::{FtlConfig, GeometryError};
-use trimtab_linux::environment::{EnvironmentError, available_memory};
+use trimtab_linux::environment::{EnvironmentError, available_memory, processors};
 use trimtab_linux::{CGROUPS, PROCFS};
 
 use super::tiles::TileLayout;
 use super::{ASSUMED_ENDURANCE, SimulateOptions};
-use crate::compare::distinct;
-use crate::processors::processors;
 
 /// Why something can't be simulated with a trace.
 #[derive(Debug, thiserror::Error)]
@@ -274,7 +272,7 @@ fn policies(asked: &[SimPolicy], surveyed: &DeviceSurvey) -> Result<Vec<SimPolic
             return Err(PlanError::NoFrees { policy, possible: named });
         }
     }
-    Ok(if asked.is_empty() { all } else { distinct(asked) })
+    Ok(if asked.is_empty() { all } else { distinct(asked.iter().copied()) })
 }
 
 /// Whether anything was freed on the device, or known to be free: a trace with frees may not know those

@@ -136,7 +136,7 @@ fn matching(pattern: &Path, of: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guest::executable::make_executable;
+    use crate::executable::make_executable;
 
     #[test]
     fn needs_of_a_program_are_its_loader_and_libraries() {

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use trimtab_core::Bytes;
 use trimtab_core::document::sim::{Clocks, PolicyClock};
 use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::GcPolicy;
+use trimtab_core::{Bytes, distinct};
 use trimtab_ftl::synthetic::{SyntheticError, SyntheticOptions};
 use trimtab_ftl::{GeometryError, Workload};
 use trimtab_linux::file::read_regular_text;
@@ -325,18 +325,7 @@ impl Grid {
 
 /// The values, or the default if there are none; each once.
 pub(super) fn or<T: Copy + PartialEq>(values: &[T], usual: T) -> Vec<T> {
-    if values.is_empty() { vec![usual] } else { distinct(values) }
-}
-
-/// The values, each once.
-pub(super) fn distinct<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
-    let mut distinct = Vec::new();
-    for value in values {
-        if !distinct.contains(value) {
-            distinct.push(*value);
-        }
-    }
-    distinct
+    if values.is_empty() { vec![usual] } else { distinct(values.iter().copied()) }
 }
 
 fn key_error(origin: &str, path: &str, message: String) -> GridError {

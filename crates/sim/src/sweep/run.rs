@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use trimtab_core::Bytes;
 use trimtab_core::document::sweep::{SWEEP_SCHEMA, SweepDocument, columns};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
-use trimtab_linux::environment::{EnvironmentError, available_memory};
+use trimtab_linux::environment::{EnvironmentError, available_memory, processors};
 use trimtab_linux::file::{Output, OutputError};
 use trimtab_linux::{CGROUPS, PROCFS};
 
@@ -22,7 +22,6 @@ use super::shard::Shard;
 use super::store::{CellFile, Store, Stored};
 use super::table::{parquet, row, set_intervals};
 use super::trace::Traces;
-use crate::processors::processors;
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);

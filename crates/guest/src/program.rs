@@ -2,6 +2,7 @@
 
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, io};
@@ -10,8 +11,41 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::error::{LabError, io_at};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
+
+/// Why a program did not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The user asked to stop.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
+    /// There is no room for its standard error.
+    #[error("cannot make a file in {}", directory.display())]
+    Stderr {
+        /// The directory of temporary files.
+        directory: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It could not be started.
+    #[error("cannot run {program}")]
+    Spawn {
+        /// The program.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// It said no.
+    #[error("{program} failed ({status}): {stderr}")]
+    Failed {
+        /// The program.
+        program: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The line of its standard error that says why.
+        stderr: String,
+    },
+}
 
 /// The time from one check of a running program to the next.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -20,7 +54,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The line of a failed program's standard error that gives the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// The first; how to use it, or that it failed, may follow.
     First,
     /// The last.
@@ -30,28 +64,28 @@ pub(crate) enum Reason {
 /// Runs a program to its end. If interrupted, it is ended with all that it started.
 ///
 /// # Errors
-/// [`LabError::Interrupted`], [`LabError::Spawn`], or [`LabError::Program`] with the line of its
+/// [`ProgramError::Interrupted`], [`ProgramError::Spawn`], or [`ProgramError::Failed`] with the line of its
 /// standard error that `reason` picks.
-pub(crate) fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) -> Result<(), LabError> {
+pub fn run(command: &mut Command, reason: Reason, interrupt: &Interrupt) -> Result<(), ProgramError> {
     run_watched(command, reason, interrupt, &mut |_| {}).map(drop)
 }
 
-/// Runs a program as [`run`] does, and calls `watch` with its process every [`POLL_INTERVAL`] until it has
+/// Runs a program as [`run`] does, and calls `watch` with its process 20 times a second until it has
 /// ended. Returns the line of its standard error that `reason` picks, if it wrote any.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_watched(
+pub fn run_watched(
     command: &mut Command,
     reason: Reason,
     interrupt: &Interrupt,
     watch: &mut dyn FnMut(Pid),
-) -> Result<Option<String>, LabError> {
+) -> Result<Option<String>, ProgramError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let spawn = |source| LabError::Spawn { program: program.clone(), source };
+    let spawn = |source| ProgramError::Spawn { program: program.clone(), source };
     // A file, since what the program leaves running would keep a pipe open.
-    let temporary = env::temp_dir();
-    let mut stderr = tempfile::tempfile().map_err(io_at(&temporary, "make a file in"))?;
+    let mut stderr =
+        tempfile::tempfile().map_err(|source| ProgramError::Stderr { directory: env::temp_dir(), source })?;
     let to_file = stderr.try_clone().map_err(spawn)?;
     let mut child = command.stdout(Stdio::null()).stderr(to_file).process_group(0).spawn().map_err(spawn)?;
     let status = wait(&mut child, interrupt, watch).map_err(spawn)?;
@@ -69,7 +103,7 @@ pub(crate) fn run_watched(
     if status.success() {
         return Ok(line.map(str::to_owned));
     }
-    Err(LabError::Program { program, status, stderr: line.unwrap_or("no message").to_owned() })
+    Err(ProgramError::Failed { program, status, stderr: line.unwrap_or("no message").to_owned() })
 }
 
 /// Waits for the leader of a process group, and ends the group if interrupted.
@@ -151,7 +185,7 @@ mod tests {
             interrupt.ask();
             running.join().unwrap()
         });
-        assert!(matches!(outcome, Err(LabError::Interrupted(_))));
+        assert!(matches!(outcome, Err(ProgramError::Interrupted(_))));
         thread::sleep(Duration::from_secs(3));
         assert!(!survived.exists());
     }

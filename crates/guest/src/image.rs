@@ -16,7 +16,6 @@ use super::error::{GuestError, at};
 use super::kernel::Kernel;
 use super::modules::Modules;
 use super::{GuestOptions, PROGRAM, programs};
-use crate::fs::FileSystem;
 
 /// The list of modules, which also tells the program that it is a guest's first process.
 pub(super) const PLAN: &str = "/trimtab-guest.json";
@@ -30,7 +29,7 @@ const CONFIGURATIONS: [&str; 2] = ["/etc/mke2fs.conf", "/etc/protocols"];
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
-/// Modules that every guest loads besides its file system drivers.
+/// Modules that every guest loads besides those of its options.
 const MODULES: [&str; 2] = ["loop", "fuse"];
 /// Modules loaded if the kernel has them: new kernels compute checksums without modules. File systems ask for
 /// them by the checksum's name, so that they are no dependencies that modules name.
@@ -90,14 +89,9 @@ pub(super) fn pack(
     packer.modules(options, kernel)?;
     packer.program(&options.program, Path::new(PROGRAM))?;
     packer.write(|archive| archive.symlink(Path::new(INIT), Path::new(PROGRAM)))?;
-    for file_system in &options.file_systems {
-        let (maker, _) = file_system.maker();
-        let maintainers = file_system.maintainers().into_iter().filter(|_| options.maintenance);
-        for name in [maker].into_iter().chain(maintainers) {
-            let found =
-                programs::find(name).ok_or_else(|| GuestError::NoProgram { program: name.to_owned() })?;
-            packer.program(&found, &Path::new(BIN).join(name))?;
-        }
+    for name in &options.programs {
+        let found = programs::find(name).ok_or_else(|| GuestError::NoProgram { program: name.clone() })?;
+        packer.program(&found, &Path::new(BIN).join(name))?;
     }
     if options.tools {
         for name in programs::TOOLS {
@@ -184,7 +178,7 @@ impl Packer<'_> {
     ) -> Result<(), GuestError> {
         let modules = Modules::list(&kernel.modules, &kernel.release)?;
         let optional = OPTIONAL_MODULES.into_iter().filter(|name| modules.has(name));
-        let drivers = options.file_systems.iter().copied().map(FileSystem::name);
+        let drivers = options.modules.iter().map(String::as_str);
         let wanted: Vec<&str> = optional.chain(MODULES).chain(drivers).collect();
         for module in modules.with_dependencies(&wanted)? {
             let path = Path::new("/modules").join(module.name).with_extension("ko");

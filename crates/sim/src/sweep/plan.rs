@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use trimtab_core::distinct;
 use trimtab_core::document::sim::{Clocks, Passes};
 use trimtab_core::document::sweep::CellDescription;
 use trimtab_core::policy::{PolicyKind, SimPolicy};
@@ -15,7 +16,7 @@ use trimtab_ftl::Workload;
 use trimtab_ftl::synthetic::SyntheticOptions;
 
 use super::cell::{Cell, TraceCell};
-use super::grid::{DriveState, Grid, GridError, USUAL_SEED, USUAL_SPARE, distinct, or};
+use super::grid::{DriveState, Grid, GridError, USUAL_SEED, USUAL_SPARE, or};
 use super::trace::content_hash;
 use crate::drive_profile::{LoadProfileError, load_aged};
 
@@ -136,7 +137,7 @@ impl SweepPlan {
             plan.traces.insert(hash.clone(), path.clone());
             plan.add_trace(grid, &Trace { hash, name }, &drives);
         }
-        for workload in distinct(&grid.workloads) {
+        for workload in distinct(grid.workloads.iter().copied()) {
             plan.add_workload(grid, workload);
         }
         Ok(plan)
@@ -206,7 +207,7 @@ fn policies(grid: &Grid) -> Vec<SimPolicy> {
     let kinds = [PolicyKind::None, PolicyKind::Online, PolicyKind::Batched, PolicyKind::Smart];
     let mut all: Vec<_> = kinds.map(SimPolicy::from).into();
     all.push(SimPolicy::Ideal);
-    if grid.policies.is_empty() { all } else { distinct(&grid.policies) }
+    if grid.policies.is_empty() { all } else { distinct(grid.policies.iter().copied()) }
 }
 
 /// The combinations of spare factor, garbage collector and streams.
@@ -241,7 +242,7 @@ fn drives(grid: &Grid) -> Result<Vec<Drive>, PlanSweepError> {
                 drives.push(Drive { profile: Arc::new(profile), state });
                 continue;
             }
-            for value in distinct(&grid.over_provisioning) {
+            for value in distinct(grid.over_provisioning.iter().copied()) {
                 drives.push(Drive { profile: Arc::new(provisioned(&profile, value)?), state });
             }
         }

@@ -13,12 +13,12 @@ use trimtab_core::Nanos;
 use trimtab_core::document::arena::{ARENA_SCHEMA, ArenaCell, ArenaDocument, ArenaRun};
 use trimtab_core::document::sim::Clocks;
 use trimtab_core::profile::{Profile, builtin};
-use trimtab_lab::arena::{ArenaTrace, Contender};
 use trimtab_report::arena;
+use trimtab_sim::arena::{ArenaTrace, Contender};
 
 const USAGE: &str = "\
-usage: cargo bench -p trimtab-lab --bench arena -- DIR [OPTION]...
-       cargo bench -p trimtab-lab --bench arena -- --from RESULT [OPTION]...
+usage: cargo bench -p trimtab-sim --bench arena -- DIR [OPTION]...
+       cargo bench -p trimtab-sim --bench arena -- --from RESULT [OPTION]...
 
 DIR holds the traces that arena/record makes: SET/NAME.parquet, where SET is tuning, verdict or holdout.
 
