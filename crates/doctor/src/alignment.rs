@@ -157,7 +157,11 @@ fn misaligned(disk: &Layer, place: &ExtentSet, erase_block: Bytes) -> Option<Fin
         cost: None,
         check: format!("lsblk -o NAME,START,DISC-GRAN,DISC-ALN /dev/{}", disk.name),
     };
-    let unit = limits.granularity;
+    let unit = match disk.kind {
+        // The granularity of a card is what it erases best; it takes what it can erase.
+        LayerKind::Mmc => disk.announced.erase.as_ref().and_then(|erase| erase.unit).unwrap_or_default(),
+        _ => limits.granularity,
+    };
     let one = format!("a unit of {unit} that {} discards in", disk.name);
     let discarded = Units { one, size: unit, from: limits.alignment };
     if let Some(message) = discarded.amiss(place) {

@@ -28,7 +28,7 @@ fn ata(word: Option<&str>, trim: Option<AtaTrim>) -> String {
     let queued = match word {
         Some("queued") => "queued TRIM",
         Some("unqueued") => "unqueued TRIM",
-        Some("forced_unqueued") => "TRIM, unqueued since the kernel knows that queued it fails",
+        Some("forced_unqueued") => "TRIM, unqueued as the kernel's list of drives or its command line says",
         _ => "TRIM",
     };
     let ranges = trim.and_then(|trim| trim.max_blocks).map(|blocks| u32::from(blocks) * RANGES_OF_BLOCK);

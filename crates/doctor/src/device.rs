@@ -6,7 +6,7 @@ use trimtab_linux::stack::{self, LayerKind, Scsi, Transport};
 
 use super::findings::virtual_disks::{self, Host};
 use super::opinion::{BELOW, LayerInStack, Opinion};
-use super::{announced, findings};
+use super::{announced, findings, units};
 
 /// The smallest unit that file systems usually free: a granularity up to it loses nothing.
 const BLOCK: Bytes = Bytes(4096);
@@ -76,6 +76,15 @@ pub(super) fn opinion(place: &LayerInStack) -> Opinion {
             Opinion::stops("provisioning_mode is writesame_zero: discards become writes of zeros")
                 .found(virtual_disks::zeroes(place.layer, scsi))
         }
+        LayerKind::Scsi(Scsi { transport: Transport::Usb { ids, .. }, provisioning_mode: Some(mode), .. })
+            if mode.starts_with("writesame_1") && !announces_write_same(place.layer) =>
+        {
+            Opinion::unknown(format!(
+                "discards are sent as WRITE SAME (provisioning_mode is {mode}), which the USB bridge does not \
+                 announce: many reject it"
+            ))
+            .found(findings::usb_write_same(place.layer, ids.as_ref(), mode))
+        }
         LayerKind::Partition => Opinion::passes("it is a part of the disk"),
         LayerKind::Bcache => Opinion::passes("it hands them to the backing device"),
         LayerKind::Loop { .. } if !is_on_a_file(place) => Opinion::unknown(
@@ -93,6 +102,11 @@ pub(super) fn opinion(place: &LayerInStack) -> Opinion {
         LayerKind::Nbd => {
             takes(place, "the server takes them; what it does with them can't be seen from here")
         }
+        LayerKind::Scsi(scsi) if is_forced(scsi) => takes(
+            place,
+            "somebody turned discards on, which the USB bridge does not announce: only --canary tells whether they \
+             arrive",
+        ),
         _ => {
             let taker = remote(place.layer).map_or("the device takes them".to_owned(), |(who, look)| {
                 format!("{who} takes them; what it does with them can't be seen from here ({look})")
@@ -106,8 +120,22 @@ pub(super) fn opinion(place: &LayerInStack) -> Opinion {
     }
 }
 
+/// Returns true if a USB bridge announces no discards, and a rule or somebody set the mode in which they are sent.
+fn is_forced(scsi: &Scsi) -> bool {
+    matches!(scsi.transport, Transport::Usb { .. }) && scsi.thin_provisioning == Some(false)
+}
+
+/// Returns true if a device announces WRITE SAME with the bit for discards.
+fn announces_write_same(layer: &stack::Layer) -> bool {
+    layer.announced.provisioning.is_some_and(|found| found.write_same_16 || found.write_same_10)
+}
+
 fn takes(place: &LayerInStack, what: &str) -> Opinion {
     match place.granularity() {
+        unit if unit > BLOCK && units::takes_smaller(place.layer) => {
+            let reason = format!("{what}; fstrim passes over free space in pieces of less than {unit}");
+            Opinion::in_units(unit, reason, || findings::passed_over_pieces(place.layer, unit))
+        }
         unit if unit > BLOCK => {
             let reason = format!("{what}, in whole units of {unit}; the rest is dropped");
             Opinion::in_units(unit, reason, || findings::large_granularity(place.layer, unit))
@@ -197,6 +225,10 @@ fn takes_none(place: &LayerInStack) -> Opinion {
         LayerKind::Nvme => nvme_takes_none(layer),
         LayerKind::Nbd => Opinion::stops("the server offers no discards").found(virtual_disks::nbd(layer)),
         LayerKind::VirtioBlk => no_discards_of(layer, Host::Qemu),
+        LayerKind::Mmc => Opinion::stops(
+            "the kernel offers none: the card can't erase, or the driver of its slot doesn't let it",
+        )
+        .found(findings::card(layer)),
         LayerKind::Other(Some(driver)) if driver == "vbd" => no_discards_of(layer, Host::Xen),
         LayerKind::Other(_) if layer.rotational => rotating(layer),
         _ => Opinion::stops("the device takes no discards").found(findings::takes_none(
@@ -213,7 +245,7 @@ fn no_discards_of(layer: &stack::Layer, host: Host) -> Opinion {
 }
 
 fn rotating(layer: &stack::Layer) -> Opinion {
-    Opinion::stops("a rotating disk has no use for discards").found(findings::rotating(layer))
+    Opinion::stops("it is a rotating disk that takes none").found(findings::rotating(layer))
 }
 
 /// Returns what a drive behind a bridge or an adapter says of itself, in a clause.
@@ -223,6 +255,11 @@ fn behind(layer: &stack::Layer) -> &'static str {
         Some(_) => "; the drive behind it has no TRIM either",
         None => "",
     }
+}
+
+/// Returns true if a drive behind a bridge or an adapter says that it has TRIM.
+fn has_trim(layer: &stack::Layer) -> bool {
+    layer.announced.trim.is_some_and(|trim| trim.supported)
 }
 
 /// The host of a virtual disk, or the target of a LUN, that its vendor and model name.
@@ -303,7 +340,8 @@ fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
             behind(layer)
         ))
         .found(virtual_disks::adapter(layer, driver, true)),
-        (Transport::Other(_), _) if ADAPTERS.contains(&driver) && !layer.rotational => {
+        // A disk with shingled tracks (SMR) may rotate and have TRIM.
+        (Transport::Other(_), _) if ADAPTERS.contains(&driver) && (!layer.rotational || has_trim(layer)) => {
             Opinion::stops(format!(
                 "it announces no UNMAP behind the adapter {driver} (provisioning_mode is {mode}){}",
                 behind(layer)

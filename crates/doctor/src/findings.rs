@@ -127,6 +127,14 @@ pub(super) fn bcachefs(layer: &Layer, devices: &[String]) -> Finding {
     }
 }
 
+/// The id of [`limited`].
+pub(super) const LIMITED: &str = "limit-set-to-zero";
+/// The id of [`usb`].
+pub(super) const USB: &str = "usb-bridge";
+/// The id of [`usb_write_same`].
+pub(super) const USB_WRITE_SAME: &str = "usb-write-same";
+/// The id of [`forced_off`].
+pub(super) const FORCED_OFF: &str = "trim-forced-off";
 /// The id of [`nested`].
 pub(super) const NESTED: &str = "nested-file-system";
 
@@ -209,11 +217,37 @@ pub(super) fn limited(layer: &Layer, limits: Limits) -> Finding {
     Finding {
         fix: Some(fix),
         cost: Some("Find out first who set it (a udev rule?), and whether the drive needed it.".to_owned()),
-        ..layer_finding(
-            "limit-set-to-zero",
-            layer,
-            format!("Discards of {} are turned off by its limit.", title(layer)),
-        )
+        ..layer_finding(LIMITED, layer, format!("Discards of {} are turned off by its limit.", title(layer)))
+    }
+}
+
+/// A card for which the kernel offers no discards.
+pub(super) fn card(layer: &Layer) -> Finding {
+    Finding {
+        why: "The card takes deleted data for live data: writes slow down and wear it out sooner. The kernel offers discards \
+              where the card can erase and the driver of its slot allows it."
+            .to_owned(),
+        ..takes_none(layer, format!("The kernel offers no discards for the card {}.", title(layer)))
+    }
+}
+
+/// A USB bridge to which the kernel sends discards by a command that it does not announce.
+pub(super) fn usb_write_same(layer: &Layer, ids: Option<&(String, String)>, mode: &str) -> Finding {
+    Finding {
+        id: USB_WRITE_SAME.to_owned(),
+        severity: Severity::Warning,
+        why: "Where a page of its limits is missing, the kernel guesses. A bridge that rejects the command gets no further \
+              discards."
+            .to_owned(),
+        check: format!(
+            "cat /sys/block/{}/device/scsi_disk/*/provisioning_mode   # disabled, once it rejected one",
+            layer.name
+        ),
+        message: format!(
+            "The kernel discards on {} by WRITE SAME (provisioning_mode is {mode}), which its USB bridge does not announce.",
+            title(layer)
+        ),
+        ..usb(layer, ids)
     }
 }
 
@@ -233,7 +267,7 @@ pub(super) fn usb(layer: &Layer, ids: Option<&(String, String)>) -> Finding {
         ),
         // A rotating disk wouldn't gain from it; but many a stick says that it is one.
         severity: if layer.rotational { Severity::Warning } else { Severity::Critical },
-        ..layer_finding("usb-bridge", layer, format!("The USB bridge of {} announces no discards.", title(layer)))
+        ..layer_finding(USB, layer, format!("The USB bridge of {} announces no discards.", title(layer)))
     }
 }
 
@@ -242,20 +276,30 @@ pub(super) fn forced_off(layer: &Layer) -> Finding {
         fix: Some("sed -i 's/libata.force=[^ \"]*notrim[^ \"]*//' /etc/default/grub && update-grub   # then restart".to_owned()),
         cost: Some("The kernel turns TRIM off by itself for drives that are known to lose data with it.".to_owned()),
         check: "cat /sys/class/ata_device/*/trim".to_owned(),
-        ..layer_finding("trim-forced-off", layer, format!("The kernel doesn't use the TRIM of {}.", title(layer)))
+        ..layer_finding(FORCED_OFF, layer, format!("The kernel doesn't use the TRIM of {}.", title(layer)))
     }
 }
 
 pub(super) fn rotating(layer: &Layer) -> Finding {
     Finding {
         severity: Severity::Note,
-        why: "A rotating disk overwrites in place: knowing what is free doesn't help it.".to_owned(),
+        why: "Most rotating disks overwrite in place: knowing what is free doesn't help them.".to_owned(),
         check: format!("cat /sys/block/{}/queue/rotational", layer.name),
         ..layer_finding(
             "rotating-disk",
             layer,
             format!("{} is a rotating disk, and takes no discards.", title(layer)),
         )
+    }
+}
+
+/// A device with so large a granularity that fstrim passes over much of the free space, although it takes smaller discards.
+pub(super) fn passed_over_pieces(layer: &Layer, unit: Bytes) -> Finding {
+    Finding {
+        message: format!("fstrim passes over free space on {} in pieces of less than {unit}.", title(layer)),
+        why: "fstrim goes by its discard_granularity. The mount option discard may send smaller pieces."
+            .to_owned(),
+        ..large_granularity(layer, unit)
     }
 }
 

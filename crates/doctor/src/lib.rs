@@ -8,6 +8,7 @@
 mod alignment;
 mod announced;
 pub mod canary;
+mod complete;
 mod crypttab;
 mod device;
 mod file_system;
@@ -203,6 +204,9 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     judged.findings.extend(service::findings(stack, setup, judged.verdict));
     judged.findings.extend(alignment::findings(stack, erase_block));
     judged.findings.retain(|finding| !judged.aside.contains(&finding.layer));
+    for finding in &mut judged.findings {
+        complete::name_who_forced(finding, setup);
+    }
     for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::mapped::LUKS) {
         crypttab::compare_with_crypttab(finding, stack, setup);
     }
@@ -256,6 +260,10 @@ fn prove(target: &mut Target, canary: Canary) {
         }
         target.verdict = canary.verdict;
         target.reason.clone_from(&canary.reason);
+    }
+    if canary.verdict == Verdict::Reaches {
+        // It takes the command.
+        target.findings.retain(|finding| finding.id != findings::USB_WRITE_SAME);
     }
     if target.verdict == Verdict::Blocked {
         // More discards would not arrive either.

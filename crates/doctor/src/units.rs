@@ -34,14 +34,35 @@ pub(super) fn online_only(stack: &Stack, target: &Layer, setup: &Setup) -> Optio
 
 /// Returns the layer with the largest unit, and the unit, if that is larger than much of what file systems free.
 pub(super) fn coarse_layer(stack: &Stack) -> Option<(&Layer, Bytes)> {
-    let units = stack.layers.iter().map(|layer| (layer, unit(layer)));
+    let units = stack.layers.iter().map(|layer| (layer, unit(stack, layer)));
     units.max_by_key(|(_, unit)| *unit).filter(|(_, unit)| *unit >= COARSE)
 }
 
-/// Returns the unit that a layer discards in.
-fn unit(layer: &Layer) -> Bytes {
-    let of_queue = layer.limits.filter(|limits| limits.max > Bytes::ZERO);
-    let of_queue = of_queue.map_or(Bytes::ZERO, |limits| limits.granularity);
+/// The unit of Ceph's kernel client by default, its option `alloc_size`: smaller discards are dropped.
+const OF_CEPH: Bytes = Bytes(64 << 10);
+
+/// Returns true if a device takes discards that are smaller than the granularity that its queue shows, and that fstrim goes by. A
+/// card's is what it erases best. Ceph's kernel client without the option `alloc_size`, as in Linux 4.19, shows the size of an
+/// object, in which it clears smaller pieces.
+pub(super) fn takes_smaller(layer: &Layer) -> bool {
+    match &layer.kind {
+        LayerKind::Mmc => true,
+        LayerKind::Other(Some(driver)) if driver == "rbd" => {
+            layer.limits.is_some_and(|limits| limits.granularity > OF_CEPH)
+        }
+        _ => false,
+    }
+}
+
+/// Returns the unit that a layer discards in. A queue shows the largest unit of what is below, too.
+fn unit(stack: &Stack, layer: &Layer) -> Bytes {
+    let granularity = |layer: &Layer| {
+        let limits = layer.limits.filter(|limits| limits.max > Bytes::ZERO);
+        limits.map_or(Bytes::ZERO, |limits| limits.granularity)
+    };
+    let below = layer.below.iter().map(|below| granularity(&stack.layers[below.layer])).max();
+    let is_own = !takes_smaller(layer) && below.is_none_or(|below| granularity(layer) > below);
+    let of_queue = if is_own { granularity(layer) } else { Bytes::ZERO };
     let of_pool = match &layer.kind {
         LayerKind::DeviceMapper(lines) => mapper::largest_chunk(lines),
         _ => None,

@@ -162,6 +162,13 @@ pub(crate) fn adapter(layer: &Layer, driver: &str, makes_volumes: bool) -> Findi
     if !layer.rotational {
         return finding;
     }
+    if !makes_volumes {
+        return Finding {
+            severity: Severity::Warning,
+            why: "It rotates and has TRIM, as disks with shingled tracks (SMR) do: without it, writes slow down.".to_owned(),
+            ..finding
+        };
+    }
     // A controller guesses whether its volume rotates. With hard disks, there is nothing to mend.
     Finding {
         severity: Severity::Note,

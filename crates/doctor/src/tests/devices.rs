@@ -189,7 +189,10 @@ fn reads_of_trimmed_blocks_are_described() {
     );
     let anything = AtaTrim { deterministic: false, ..same };
     assert!(ata("unqueued", Some(anything)).ends_with("trimmed blocks may read as anything"));
-    assert!(ata("forced_unqueued", None).contains("unqueued since"));
+    assert!(
+        ata("forced_unqueued", None)
+            .contains("unqueued as the kernel's list of drives or its command line says")
+    );
     assert!(ata("unqueued", None).ends_with("what trimmed blocks read as is unknown"));
 }
 

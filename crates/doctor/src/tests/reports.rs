@@ -1,5 +1,7 @@
 //! Machines as people describe them in public reports, each with its address, and what the doctor says of them.
 
+mod drives;
+
 use std::path::PathBuf;
 
 use trimtab_core::Bytes;
@@ -34,6 +36,36 @@ fn worst(target: &Target) -> (Verdict, &str, Severity) {
 
 fn fix(target: &Target) -> &str {
     target.findings[0].fix.as_deref().unwrap_or_default()
+}
+
+/// All sentences of an examination, which `--nocapture` shows.
+fn text(target: &Target) -> String {
+    let layers =
+        target.layers.iter().map(|layer| format!("  {} {}: {}", layer.name, layer.kind, layer.reason));
+    let findings = target.findings.iter().map(|finding| {
+        let of = |name: &str, text: &Option<String>| {
+            text.iter().map(|text| format!("\n    {name}: {text}")).collect::<String>()
+        };
+        format!(
+            "  [{} {:?}] {}\n    Why: {}{}{}\n    Check: {}",
+            finding.id,
+            finding.severity,
+            finding.message,
+            finding.why,
+            of("Fix", &finding.fix),
+            of("Cost", &finding.cost),
+            finding.check
+        )
+    });
+    let lines = layers.chain(findings).collect::<Vec<_>>().join("\n");
+    let text = format!("{}: {:?}: {}\n{lines}\n", target.target, target.verdict, target.reason);
+    println!("{text}");
+    text
+}
+
+/// The ids of all findings, the gravest first.
+fn ids(target: &Target) -> Vec<&str> {
+    target.findings.iter().map(|finding| finding.id.as_str()).collect()
 }
 
 /// SSDs behind a volume of a RAID controller: <https://www.redhat.com/en/blog/trim-discard-ssds>. The controller guesses whether
