@@ -1,9 +1,40 @@
-//! Completes the fix of a finding on one layer by what the machine's settings say.
+//! Completes the fix of a finding on one layer by what other layers and the machine's settings say.
 
 use trimtab_core::verdict::Finding;
-use trimtab_linux::stack::Setup;
+use trimtab_linux::stack::{Setup, Stack};
 
-use super::findings;
+use super::findings::{self, mapped};
+use super::mapper;
+
+/// The findings whose fixes make a device take discards while others lie on it.
+const OPENS: [&str; 6] =
+    [findings::USB, findings::LIMITED, "host-no-discards", "provisioning-mode", mapped::LUKS, mapped::STALE];
+
+/// Commands that need the devices above to be gone, or take effect after a restart only: these get their limits anew.
+const SETS_UP_ANEW: [&str; 4] = ["cryptsetup close", "homectl", "losetup", "#"];
+
+/// Adds to a fix that makes a device take discards the commands by which the devices above it follow: the kernel took their
+/// limits from it when their tables were loaded.
+pub(super) fn reload_above(finding: &mut Finding, stack: &Stack) {
+    let Some(fix) = &mut finding.fix else { return };
+    let is_rescan = fix.contains("/device/rescan");
+    let is_new = SETS_UP_ANEW.iter().any(|start| fix.starts_with(start)) && !is_rescan;
+    let is_of_host = finding.id == "host-no-discards" && !is_rescan;
+    if !OPENS.contains(&finding.id.as_str()) || is_new || is_of_host {
+        return;
+    }
+    let Some(at) = stack.layers.iter().position(|layer| layer.name == finding.layer) else { return };
+    // A layer comes before those it lies on; the lowest is reloaded first.
+    let mut reached = vec![false; stack.layers.len()];
+    reached[at] = true;
+    for index in (0..at).rev() {
+        let layer = &stack.layers[index];
+        reached[index] = layer.below.iter().any(|below| reached[below.layer]);
+        if reached[index] && mapper::is_stale(layer) {
+            *fix = format!("{fix}\n{}   # it keeps its old limit", mapped::fresh_table(layer));
+        }
+    }
+}
 
 /// Takes the fix of [`findings::FORCED_OFF`] away where the kernel's command line does not turn TRIM off: the kernel's own list
 /// of drives does.

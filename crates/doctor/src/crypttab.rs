@@ -76,5 +76,11 @@ pub(super) fn compare_with_crypttab(finding: &mut Finding, stack: &Stack, setup:
         }
     } else {
         finding.message += &unread(line);
+        // The header of LUKS2 keeps the option by itself.
+        if let Some(fix) =
+            finding.fix.as_mut().filter(|_| layer.is_some_and(|layer| Maker::of(layer) != Maker::Luks2))
+        {
+            *fix = format!("{fix}\n# if it is opened by the initramfs, {NEW_INITRAMFS}");
+        }
     }
 }

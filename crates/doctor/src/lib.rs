@@ -19,6 +19,7 @@ mod maker;
 mod mapper;
 mod opinion;
 mod raid;
+mod removed;
 mod service;
 mod swap;
 #[cfg(test)]
@@ -205,6 +206,7 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     judged.findings.extend(alignment::findings(stack, erase_block));
     judged.findings.retain(|finding| !judged.aside.contains(&finding.layer));
     for finding in &mut judged.findings {
+        complete::reload_above(finding, stack);
         complete::name_who_forced(finding, setup);
     }
     for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::mapped::LUKS) {

@@ -133,10 +133,52 @@ fn has_parity(line: &MapLine) -> bool {
     ["raid4", "raid5", "raid6"].iter().any(|level| line.parameters.starts_with(level))
 }
 
+/// The targets that hand discards on wherever what is below takes them.
+const HAND_ON: [&str; 12] = [
+    "linear",
+    "striped",
+    "crypt",
+    "multipath",
+    "mirror",
+    "raid",
+    "cache",
+    "clone",
+    "era",
+    "thin",
+    "thin-pool",
+    "default-key",
+];
+
+/// Returns true if a device's table may hand discards on, and its limit was taken from a time when what is below took
+/// none: the limits of a table are those of its loading.
+pub(super) fn is_stale(layer: &stack::Layer) -> bool {
+    let LayerKind::DeviceMapper(lines) = &layer.kind else { return false };
+    let hands_on = |line: &MapLine| {
+        let has = |word: &str| line.parameters.split_whitespace().any(|found| found == word);
+        let is_closed = match line.target.as_str() {
+            "crypt" => !has("allow_discards"),
+            "thin-pool" => has("ignore_discard"),
+            "raid" => has_parity(line),
+            _ => false,
+        };
+        HAND_ON.contains(&line.target.as_str()) && !is_closed
+    };
+    let takes_none = layer.limits.is_some_and(|limits| limits.max == Bytes::ZERO);
+    takes_none && !lines.is_empty() && lines.iter().all(hands_on)
+}
+
 /// Judges a target by its queue's limit.
 fn by_limit(place: &LayerInStack, target: &str, split: Option<&str>) -> Opinion {
     match (place.takes(), split) {
         (None, _) => Opinion::unknown("sysfs doesn't tell its limits"),
+        (Some(false), _) if HAND_ON.contains(&target) && !place.is_opened_below() => {
+            let message = format!("{} takes no discards.", findings::title(place.layer));
+            Opinion::stops("its own limit is 0").found(findings::takes_none(place.layer, message))
+        }
+        (Some(false), _) if HAND_ON.contains(&target) => Opinion::stops(format!(
+            "its own limit is 0, although its target {target} hands discards on and what is below takes them"
+        ))
+        .found(mapped::stale_limit(place.layer)),
         (Some(false), _) => {
             Opinion::stops(format!("the target {target} hands no discards on")).found(findings::takes_none(
                 place.layer,

@@ -85,6 +85,12 @@ impl LayerInStack<'_> {
         self.below.iter().any(|(layer, _)| takes_none(layer))
     }
 
+    /// Returns true if all layers directly below are known to take discards.
+    pub(super) fn is_opened_below(&self) -> bool {
+        let takes = |layer: &stack::Layer| layer.limits.is_some_and(|limits| limits.max > Bytes::ZERO);
+        !self.below.is_empty() && self.below.iter().all(|(layer, _)| takes(layer))
+    }
+
     /// Returns the smallest discard that its queue takes.
     pub(super) fn granularity(&self) -> Bytes {
         self.layer.limits.map_or(Bytes::ZERO, |limits| limits.granularity)

@@ -11,6 +11,7 @@ use trimtab_linux::stack::{CronTrim, FileSystem, Layer, LayerKind, ServedMount, 
 use super::crypttab::until_restart;
 use super::file_system::{is_online, takes_fstrim};
 use super::listing::{Listing, by_fstrim, by_lists, by_own_timer, has_option};
+use super::removed;
 use super::swap::{self, swap_option};
 use super::units::{coarse_layer, online_only};
 
@@ -77,9 +78,7 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
         _ => {}
     }
     findings.extend(stack.layers.iter().filter_map(|layer| until_restart(layer, setup)));
-    findings.extend(
-        stack.layers.iter().find(|layer| is_lvm(layer)).and_then(|layer| removed_volumes(layer, setup)),
-    );
+    findings.extend(removed::volumes(stack, setup));
     findings
 }
 
@@ -411,29 +410,6 @@ fn best_mount<'a>(target: &'a Layer, file_system: &'a FileSystem) -> Cow<'a, str
         Some(first) if !file_system.writable.iter().any(is_writable) => first.to_string_lossy(),
         _ => target.name.as_str().into(),
     }
-}
-
-fn is_lvm(layer: &Layer) -> bool {
-    matches!(&layer.kind, LayerKind::DeviceMapper(_))
-        && layer.label.as_deref().is_some_and(|label| label.contains('/'))
-}
-
-fn removed_volumes(layer: &Layer, setup: &Setup) -> Option<Finding> {
-    if setup.lvm_issues_discards == Some(true) {
-        return None;
-    }
-    Some(Finding {
-        fix: Some("issue_discards = 1   # in the section devices of /etc/lvm/lvm.conf".to_owned()),
-        cost: Some("A volume removed by mistake can't be brought back with vgcfgrestore.".to_owned()),
-        ..finding(
-            "lvm-keeps-removed",
-            Severity::Note,
-            layer,
-            "LVM doesn't discard the space of volumes that are removed or made smaller.".to_owned(),
-            "It stays live data for the drive until another volume discards it.",
-            "lvmconfig devices/issue_discards",
-        )
-    })
 }
 
 /// The findings about the machine as a whole.

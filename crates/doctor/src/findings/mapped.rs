@@ -37,7 +37,8 @@ pub(crate) fn luks_no_discards(place: &LayerInStack) -> Finding {
         Maker::Luks2 => format!("cryptsetup refresh --allow-discards --persistent {name}"),
         Maker::Luks1 => {
             format!(
-                "cryptsetup refresh --allow-discards {name}   # and add discard to its options in /etc/crypttab"
+                "cryptsetup refresh --allow-discards {name}   # and add discard to its options in /etc/crypttab, or \
+                 rd.luks.options=discard to the kernel's command line if that opens it"
             )
         }
         Maker::Cryptsetup(kind) => reopened(kind),
@@ -55,6 +56,40 @@ pub(crate) fn luks_no_discards(place: &LayerInStack) -> Finding {
         ),
         check: format!("dmsetup table {name}   # must end in allow_discards"),
         ..layer_finding(LUKS, layer, format!("dm-crypt drops all discards of {}.", title(layer)))
+    }
+}
+
+/// The id of [`stale_limit`].
+pub(crate) const STALE: &str = "stale-limit";
+
+/// A device whose limit is from a time when what is below took no discards.
+pub(crate) fn stale_limit(layer: &Layer) -> Finding {
+    Finding {
+        why: "The kernel takes its limit from what is below when its table is loaded, and sets it to 0 when what is below rejects \
+              a discard. It does not follow later changes."
+            .to_owned(),
+        fix: Some(fresh_table(layer)),
+        cost: Some("Reads and writes wait while the table is exchanged.".to_owned()),
+        ..layer_finding(STALE, layer, format!("{} still takes no discards, although what is below takes them.", title(layer)))
+    }
+}
+
+/// Returns the command that loads a device's table anew, as it is, so that its limits are taken from what is below.
+pub(crate) fn fresh_table(layer: &Layer) -> String {
+    let name = quoted(mapped(layer));
+    let has = |targets: &[&str]| match &layer.kind {
+        LayerKind::DeviceMapper(lines) => lines.iter().any(|line| targets.contains(&line.target.as_str())),
+        _ => false,
+    };
+    match Maker::of(layer) {
+        Maker::Luks1 | Maker::Luks2 => format!("cryptsetup refresh --allow-discards {name}"),
+        _ if has(&["multipath"]) => format!("multipath -r {name}"),
+        // LVM alone may set these up.
+        Maker::Lvm if has(&["raid", "cache", "mirror", "thin-pool"]) => {
+            let volume = quoted(mapped(layer).trim_end_matches("-tpool"));
+            format!("lvchange -an {volume} && lvchange -ay {volume}   # while nothing on it is mounted")
+        }
+        _ => format!("dmsetup table --showkeys {name} | dmsetup reload {name} && dmsetup resume {name}"),
     }
 }
 
