@@ -194,8 +194,10 @@ const CONTROLLERS: [&str; 9] =
 /// The drivers of adapters for drives as such.
 const ADAPTERS: [&str; 7] = ["mpt3sas", "mpt2sas", "mptsas", "mpi3mr", "pm80xx", "mvsas", "isci"];
 /// Words of the models of cloud volumes.
-const CLOUD: [&str; 6] = [
+const CLOUD: [&str; 8] = [
     "Amazon Elastic Block Store",
+    "DO Volume",
+    "HC Volume",
     "PersistentDisk",
     "nvme_card-pd",
     "MSFT NVMe Accelerator",
@@ -230,6 +232,9 @@ fn takes_none(place: &LayerInStack) -> Opinion {
         )
         .found(findings::card(layer)),
         LayerKind::Other(Some(driver)) if driver == "vbd" => no_discards_of(layer, Host::Xen),
+        LayerKind::Other(Some(driver)) if driver == "rbd" => {
+            Opinion::stops("it was mapped with notrim").found(virtual_disks::rbd(layer))
+        }
         LayerKind::Other(_) if layer.rotational => rotating(layer),
         _ => Opinion::stops("the device takes no discards").found(findings::takes_none(
             layer,
@@ -328,6 +333,7 @@ fn scsi_takes_none(place: &LayerInStack, scsi: &Scsi) -> Opinion {
             Opinion::stops(format!("the drive has TRIM, but provisioning_mode is {mode}"))
                 .found(virtual_disks::provisioning(layer, "writesame_16"))
         }
+        (Transport::Virtio, _) if is_cloud(layer) => of_cloud(layer),
         (Transport::Virtio, _) => no_discards_of(layer, Host::Qemu),
         (Transport::Other(_), _) if scsi.thin_provisioning == Some(true) => {
             Opinion::stops(format!("the device can unmap, but provisioning_mode is {mode}"))

@@ -34,6 +34,9 @@ pub(super) fn opinion(place: &LayerInStack, raid: &Raid) -> Opinion {
     } else if raid.level == "raid1" || raid.level == "linear" {
         Opinion::passes("it hands them to its drives")
     } else {
-        Opinion::reshapes(Verdict::Reaches, format!("it splits them into chunks of {}", raid.chunk))
+        Opinion::reshapes(
+            Verdict::Reaches,
+            format!("it divides them among its drives (chunks of {})", raid.chunk),
+        )
     }
 }

@@ -64,10 +64,14 @@ impl Host {
             Self::HyperV => {
                 "# on the host: a VHDX on a SCSI controller; fsutil behavior query DisableDeleteNotify must say 0 there"
             }
-            Self::Xen => "# on the host: the word discard in the disk's line of the domain's configuration",
+            Self::Xen => {
+                "# on the host: with xl, the word discard in the disk's line of the domain's configuration; XCP-ng and XenServer \
+                 offer none on VHD images"
+            }
             Self::Qemu => {
                 "<driver name='qemu' type='...' discard='unmap'/>   # on the host, in the disk's libvirt description; \
-                 Proxmox: qm set VMID --scsi0 STORAGE:VOLUME,discard=on,ssd=1; QEMU: -drive ...,discard=unmap"
+                 Proxmox: qm set VMID --scsi0 STORAGE:VOLUME,discard=on,ssd=1; QEMU: -drive ...,discard=unmap; another host of \
+                 virtio disks (Firecracker, libkrun): a version that offers discards"
             }
             Self::Storage => {
                 "# on the storage: a LUN that allocates space as needed and takes UNMAP, often called space reclamation; then here: \
@@ -123,6 +127,26 @@ pub(crate) fn cloud(layer: &Layer) -> Finding {
             "cloud-no-discards",
             layer,
             format!("The cloud's volume {} takes no discards.", title(layer)),
+        )
+    }
+}
+
+/// An image of Ceph that was mapped without discards. All others take them.
+pub(crate) fn rbd(layer: &Layer) -> Finding {
+    let name = &layer.name;
+    Finding {
+        fix: Some(format!(
+            "rbd device unmap /dev/{name} && rbd device map POOL/IMAGE   # without notrim, while nothing on it is mounted"
+        )),
+        cost: Some(
+            "An image whose objects were all written in advance loses them where it is discarded.".to_owned(),
+        ),
+        why: "Free space keeps its objects in the Ceph cluster.".to_owned(),
+        check: format!("cat /sys/block/{name}/queue/discard_max_bytes; rbd device list"),
+        ..layer_finding(
+            "rbd-notrim",
+            layer,
+            format!("{} was mapped with notrim, and takes no discards.", title(layer)),
         )
     }
 }

@@ -1,6 +1,7 @@
 //! Machines as people describe them in public reports, each with its address, and what the doctor says of them.
 
 mod drives;
+mod hosts;
 mod volumes;
 
 use std::path::PathBuf;
