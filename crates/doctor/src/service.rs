@@ -312,13 +312,16 @@ fn nobody(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Finding {
     let mount = quoted(best_mount(target, file_system));
     if setup.container {
         return Finding {
-            fix: Some(format!("fstrim {mount}   # on the host: {ENABLE}")),
+            fix: Some(format!(
+                "{ENABLE}   # on the host, for what is mounted there; for what only the container mounts, also there: nsenter \
+                 --target PID --mount fstrim {mount}, or pct fstrim ID on Proxmox"
+            )),
             ..finding(
                 "timer-not-in-container",
                 Severity::Note,
                 target,
                 format!("Nobody trims {mount} from here: fstrim.timer doesn't start in a container."),
-                "The drive learns what is free only from its host.",
+                "The drive learns what is free only from its host. Most containers may not trim (EPERM).",
                 "systemctl list-timers fstrim.timer   # on the host",
             )
         };

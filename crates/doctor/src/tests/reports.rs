@@ -2,6 +2,7 @@
 
 mod drives;
 mod hosts;
+mod senders;
 mod volumes;
 
 use std::path::PathBuf;
