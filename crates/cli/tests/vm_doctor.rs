@@ -319,6 +319,8 @@ fn encryption_and_volumes_are_diagnosed() {
     hold(&[
         mended(blocked("luks", "dm-crypt", "luks-no-discards")),
         reaches("luks-discards"),
+        // The volume keeps the limit that its table was loaded with.
+        mended(blocked("lvm-luks", "dm-crypt", "luks-no-discards")),
         mended(blocked("luks1", "dm-crypt", "luks-no-discards")),
         mended(blocked("plain", "dm-crypt", "luks-no-discards")),
         mended(blocked("tcrypt", "dm-crypt", "luks-no-discards")),
