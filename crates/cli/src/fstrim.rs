@@ -321,7 +321,7 @@ impl Fstrim {
         let range = Extent::new(Bytes(offset), Bytes(offset.saturating_add(length)));
         let trimmed = fitrim(directory, range, Bytes(minimum));
         drop(announced);
-        trimmed.map(|bytes| bytes.0).map_err(|error| refused(path, &error))
+        trimmed.map(|bytes| bytes.0).map_err(|error| refused(path, &error, self.options.quiet_unsupported))
     }
 
     /// Checks that the kernel takes the range and the least length, by a trim that is too short to discard anything; slices would
@@ -336,7 +336,9 @@ impl Fstrim {
         let block = u64::try_from(found.f_bsize).unwrap_or_default().max(64 << 10);
         let range = Extent::new(Bytes(offset), Bytes(offset.saturating_add(length.min(block))));
         let minimum = Bytes(minimum.max(block + 1));
-        fitrim(directory, range, minimum).map(|_| ()).map_err(|error| refused(path, &error))
+        fitrim(directory, range, minimum)
+            .map(|_| ())
+            .map_err(|error| refused(path, &error, self.options.quiet_unsupported))
     }
 
     /// Trims as `trimtab trim` does; what that refuses, such as a mount that is read-only, at once. Returns the number of bytes
@@ -410,9 +412,12 @@ fn mount_point(machine: &Machine, path: &Path) -> Result<PathBuf> {
     Ok(covering(&mounts(&machine.procfs())?, &place).map_or(place, |mount| mount.target.clone()))
 }
 
-/// How a trim ended that the kernel refused with `error`; says so, unless it is not supported.
-fn refused(path: &Path, error: &io::Error) -> Ended {
+/// How a trim ended that was refused with `error`; says so, unless it is not supported or, where `is_quiet`, would lose data.
+fn refused(path: &Path, error: &io::Error, is_quiet: bool) -> Ended {
     if is_unsupported(error) {
+        return Ended::Unsupported;
+    }
+    if is_of_lost_data(error) && is_quiet {
         return Ended::Unsupported;
     }
     if is_of_lost_data(error) {

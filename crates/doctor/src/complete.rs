@@ -1,7 +1,7 @@
 //! Completes the fix of a finding on one layer by what other layers and the machine's settings say.
 
 use trimtab_core::verdict::Finding;
-use trimtab_linux::stack::{Setup, Stack};
+use trimtab_linux::stack::{LayerKind, Setup, Stack};
 
 use super::findings::{self, mapped};
 use super::mapper;
@@ -27,23 +27,38 @@ pub(super) fn reload_above(finding: &mut Finding, stack: &Stack) {
     // A layer comes before those it lies on; the lowest is reloaded first.
     let mut reached = vec![false; stack.layers.len()];
     reached[at] = true;
+    let mut reloads = Vec::new();
     for index in (0..at).rev() {
         let layer = &stack.layers[index];
-        reached[index] = layer.below.iter().any(|below| reached[below.layer]);
+        // Above what stays closed, nothing would change.
+        let follows = layer.kind == LayerKind::Partition || mapper::is_stale(layer);
+        reached[index] = follows && layer.below.iter().any(|below| reached[below.layer]);
         if reached[index] && mapper::is_stale(layer) {
-            *fix = format!("{fix}\n{}   # it keeps its old limit", mapped::fresh_table(layer));
+            // It takes the volume down, and this device is in use.
+            if mapped::needs_idle(layer) {
+                break;
+            }
+            reloads.push(mapped::fresh_table(layer));
         }
     }
+    if reloads.is_empty() {
+        return;
+    }
+    // On one line: where the first command asks for a passphrase, further lines would be taken for it.
+    let start = fix.rfind('\n').map_or(0, |at| at + 1);
+    let end = fix[start..].find("   #").map_or(fix.len(), |at| start + at);
+    fix.insert_str(end, &format!(" && {}", reloads.join(" && ")));
 }
 
 /// Takes the fix of [`findings::FORCED_OFF`] away where the kernel's command line does not turn TRIM off: the kernel's own list
-/// of drives does.
+/// of drives does, or an option of its module.
 pub(super) fn name_who_forced(finding: &mut Finding, setup: &Setup) {
     if finding.id != findings::FORCED_OFF || setup.command_line.iter().any(|word| word.contains("notrim")) {
         return;
     }
     finding.fix = None;
     finding.cost = None;
-    finding.why = "Nothing on the kernel's command line says so: the drive is on the kernel's list of those that lose data with it."
+    finding.why = "Nothing on the kernel's command line says so: it is the kernel's list of drives that lose data with it, or an option of the \
+         module libata in /etc/modprobe.d."
         .to_owned();
 }

@@ -80,7 +80,7 @@ pub(super) fn compare_with_crypttab(finding: &mut Finding, stack: &Stack, setup:
         if let Some(fix) =
             finding.fix.as_mut().filter(|_| layer.is_some_and(|layer| Maker::of(layer) != Maker::Luks2))
         {
-            *fix = format!("{fix}\n# if it is opened by the initramfs, {NEW_INITRAMFS}");
+            *fix = format!("{fix}\n# where the initramfs opens it: {NEW_INITRAMFS}");
         }
     }
 }

@@ -76,15 +76,15 @@ pub(super) fn opinion(place: &LayerInStack) -> Opinion {
             Opinion::stops("provisioning_mode is writesame_zero: discards become writes of zeros")
                 .found(virtual_disks::zeroes(place.layer, scsi))
         }
-        LayerKind::Scsi(Scsi { transport: Transport::Usb { ids, .. }, provisioning_mode: Some(mode), .. })
-            if mode.starts_with("writesame_1") && !announces_write_same(place.layer) =>
-        {
-            Opinion::unknown(format!(
-                "discards are sent as WRITE SAME (provisioning_mode is {mode}), which the USB bridge does not \
+        LayerKind::Scsi(Scsi {
+            transport: Transport::Usb { ids, .. },
+            provisioning_mode: Some(mode),
+            ..
+        }) if mode.starts_with("writesame_1") && lacks_write_same(place.layer) => Opinion::unknown(format!(
+            "discards are sent as WRITE SAME (provisioning_mode is {mode}), which the USB bridge does not \
                  announce: many reject it"
-            ))
-            .found(findings::usb_write_same(place.layer, ids.as_ref(), mode))
-        }
+        ))
+        .found(findings::usb_write_same(place.layer, ids.as_ref(), mode)),
         LayerKind::Partition => Opinion::passes("it is a part of the disk"),
         LayerKind::Bcache => Opinion::passes("it hands them to the backing device"),
         LayerKind::Loop { .. } if !is_on_a_file(place) => Opinion::unknown(
@@ -125,9 +125,9 @@ fn is_forced(scsi: &Scsi) -> bool {
     matches!(scsi.transport, Transport::Usb { .. }) && scsi.thin_provisioning == Some(false)
 }
 
-/// Returns true if a device announces WRITE SAME with the bit for discards.
-fn announces_write_same(layer: &stack::Layer) -> bool {
-    layer.announced.provisioning.is_some_and(|found| found.write_same_16 || found.write_same_10)
+/// Returns true if a device shows what it announces, and that is not WRITE SAME with the bit for discards. Linux shows it since 5.19.
+fn lacks_write_same(layer: &stack::Layer) -> bool {
+    layer.announced.provisioning.is_some_and(|found| !found.write_same_16 && !found.write_same_10)
 }
 
 fn takes(place: &LayerInStack, what: &str) -> Opinion {

@@ -257,7 +257,7 @@ pub(super) fn usb(layer: &Layer, ids: Option<&(String, String)>) -> Finding {
         fix: Some(format!(
             "echo 'ACTION==\"add|change\", ATTRS{{idVendor}}==\"{vendor}\", ATTRS{{idProduct}}==\"{product}\", \
              SUBSYSTEM==\"scsi_disk\", ATTR{{provisioning_mode}}=\"unmap\"' > /etc/udev/rules.d/60-trim-{}.rules\n\
-             udevadm control --reload && udevadm trigger --subsystem-match=scsi_disk",
+             udevadm control --reload && udevadm trigger --subsystem-match=scsi_disk && udevadm settle",
             layer.name
         )),
         cost: Some(

@@ -15,6 +15,7 @@ mod file_system;
 mod findings;
 mod judge;
 mod listing;
+mod lossy;
 mod maker;
 mod mapper;
 mod opinion;
@@ -212,6 +213,7 @@ fn diagnose(stack: &Stack, setup: &Setup, erase_block: Bytes) -> Target {
     for finding in judged.findings.iter_mut().filter(|finding| finding.id == findings::mapped::LUKS) {
         crypttab::compare_with_crypttab(finding, stack, setup);
     }
+    lossy::warn(&mut judged.findings, stack, setup);
     let top = stack.layers.first();
     match top.and_then(file_system::still) {
         Some(Still::ForGood) => judged.findings.clear(),

@@ -15,7 +15,7 @@ use super::removed;
 use super::swap::{self, swap_option};
 use super::units::{coarse_layer, online_only};
 
-const FSTRIM_TIMER: &str = "fstrim.timer";
+pub(super) const FSTRIM_TIMER: &str = "fstrim.timer";
 /// Trimtab's timer, which trims the same file systems as fstrim's.
 const OWN_TIMER: &str = "trimtab-trim.timer";
 /// Trimtab's service.
@@ -43,7 +43,7 @@ pub(super) fn finding(
 }
 
 /// The findings on who sends discards, which suppose that these can arrive.
-pub(super) const ON_SENDERS: [&str; 11] = [
+pub(super) const ON_SENDERS: [&str; 10] = [
     "double-work",
     "fstrim-hides-home",
     "fstrim-read-only",
@@ -54,7 +54,6 @@ pub(super) const ON_SENDERS: [&str; 11] = [
     "swap-no-discard",
     "timer-not-in-container",
     "fstrim-trims-nothing",
-    "trim-loses-data",
 ];
 
 /// Returns the findings on a machine's services and files for one stack, whose discards have this `verdict`.
@@ -68,9 +67,6 @@ pub(super) fn findings(stack: &Stack, setup: &Setup, verdict: Verdict) -> Vec<Fi
         _ if matches!(verdict, Verdict::Blocked) => {}
         LayerKind::FileSystem(file_system) if is_to_be_trimmed(stack, target, file_system) => {
             findings.extend(who_trims(stack, target, file_system, setup));
-        }
-        LayerKind::FileSystem(file_system) if file_system.fstype == "ntfs3" && is_online(file_system) => {
-            findings.extend(who_loses_data(target, file_system, setup));
         }
         LayerKind::Swap if !is_in_memory(stack) => {
             findings.extend(swap::undiscarded(target, setup));
@@ -95,7 +91,7 @@ fn is_in_memory(stack: &Stack) -> bool {
 
 /// Returns whether fstrim.timer is on. It and trimtab's timer stop each other, and fstrim's counts only while
 /// it waits for its time.
-fn is_timed(setup: &Setup) -> bool {
+pub(super) fn is_timed(setup: &Setup) -> bool {
     let is_stopped = || setup.own_units.iter().any(|unit| unit == OWN_TIMER);
     let is_on = |timer: &Timer| timer.active || timer.enabled && !is_stopped();
     setup.timer.as_ref().is_some_and(is_on) && !setup.container
@@ -177,7 +173,7 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
 
 /// Returns the command that stops cron from trimming with `file`: it comments out a line of a table, or
 /// disables a whole script, because removing a line might break it.
-fn cron_off(file: &Path) -> String {
+pub(super) fn cron_off(file: &Path) -> String {
     let name = quoted(file.display());
     if file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {
         format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {name}")
@@ -201,7 +197,7 @@ fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
 }
 
 /// Returns true if a command of cron may trim `file_system`.
-fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bool {
+pub(super) fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bool {
     let has = |letter, name| has_option(&command.words, letter, name);
     let names_it = |word: &String| {
         let path = Path::new(word.trim_matches(['"', '\'']));
@@ -225,29 +221,6 @@ fn who_trims(stack: &Stack, target: &Layer, file_system: &FileSystem, setup: &Se
         (false, []) if is_in_memory(stack) => Some(keeps_memory(target)),
         (false, []) => Some(nobody(target, file_system, setup)),
     }
-}
-
-/// An NTFS3 that somebody trims although [`trimtab_linux::trim::loses_data`] says what becomes of it. Trimtab itself leaves it.
-fn who_loses_data(target: &Layer, file_system: &FileSystem, setup: &Setup) -> Option<Finding> {
-    let is_own =
-        |trimmer: &Trimmer| [OWN_SERVICE, OWN_TIMER].contains(&trimmer.name.as_str()) || trimmer.is_service;
-    let trimmer = trimmers(file_system, setup).into_iter().find(|trimmer| !is_own(trimmer))?;
-    let mount = quoted(&target.name);
-    Some(Finding {
-        fix: Some(match trimmer.name == FSTRIM_TIMER {
-            true => format!("{}   # or add X-fstrim.notrim to its options in /etc/fstab", trimmer.off),
-            false => trimmer.off,
-        }),
-        ..finding(
-            "trim-loses-data",
-            Severity::Critical,
-            target,
-            format!("{} trims {mount}, and a trim of NTFS3 can discard data that is in use.", trimmer.name),
-            "Files were lost after fstrim where a large part of the volume was full (Linux 6.12). Mounted with discard, it \
-             discards what it frees, and needs no trim.",
-            "systemctl list-timers fstrim.timer; findmnt -o TARGET,OPTIONS",
-        )
-    })
 }
 
 /// A file system that is discarded by more than one mechanism.

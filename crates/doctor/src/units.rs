@@ -38,8 +38,8 @@ pub(super) fn coarse_layer(stack: &Stack) -> Option<(&Layer, Bytes)> {
     units.max_by_key(|(_, unit)| *unit).filter(|(_, unit)| *unit >= COARSE)
 }
 
-/// The unit of Ceph's kernel client by default, its option `alloc_size`: smaller discards are dropped.
-const OF_CEPH: Bytes = Bytes(64 << 10);
+/// The size of an object of Ceph by default.
+const OBJECT: Bytes = Bytes(4 << 20);
 
 /// Returns true if a device takes discards that are smaller than the granularity that its queue shows, and that fstrim goes by. A
 /// card's is what it erases best. Ceph's kernel client without the option `alloc_size`, as in Linux 4.19, shows the size of an
@@ -48,7 +48,7 @@ pub(super) fn takes_smaller(layer: &Layer) -> bool {
     match &layer.kind {
         LayerKind::Mmc => true,
         LayerKind::Other(Some(driver)) if driver == "rbd" => {
-            layer.limits.is_some_and(|limits| limits.granularity > OF_CEPH)
+            layer.limits.is_some_and(|limits| limits.granularity == OBJECT)
         }
         _ => false,
     }

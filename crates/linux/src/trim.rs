@@ -32,8 +32,19 @@ pub fn loses_data(fstype: &str) -> bool {
     matches!(fstype, "ntfs3" | "ntfs")
 }
 
-/// The magic numbers of the file systems of [`loses_data`].
+/// The magic numbers of the file systems of [`loses_data`]: "ntfs" and "NTFS", from the last letter to the first.
 const LOSES_DATA: [i64; 2] = [0x7366_746e, 0x5346_544e];
+/// The magic number of eCryptfs (include/uapi/linux/magic.h), which hands FITRIM on to the file system below, whatever that is.
+const ECRYPTFS: i64 = 0xf15f;
+
+/// Checks that FITRIM may be called on a file system with this magic number.
+fn check_magic(magic: i64) -> io::Result<()> {
+    match magic {
+        ECRYPTFS => Err(Errno::OPNOTSUPP.into()),
+        magic if LOSES_DATA.contains(&magic) => Err(io::Error::other(LosesData)),
+        _ => Ok(()),
+    }
+}
 
 /// The error of [`fitrim`] on a file system of [`loses_data`].
 #[derive(Debug, thiserror::Error)]
@@ -229,9 +240,7 @@ fn check_writable(directory: &File, devices: &[BlockDevice]) -> io::Result<()> {
 /// # Errors
 /// The kernel's error; one of its own on a file system whose FITRIM [discards data that is in use](loses_data), where it is not called.
 pub fn fitrim(directory: &File, range: Extent, minimum: Bytes) -> io::Result<Bytes> {
-    if LOSES_DATA.contains(&rustix::fs::fstatfs(directory)?.f_type) {
-        return Err(io::Error::other(LosesData));
-    }
+    check_magic(rustix::fs::fstatfs(directory)?.f_type)?;
     let minimum = within_limits(directory, minimum);
     match ioctl::fitrim(directory, range, minimum) {
         Err(Errno::INVAL) if has_none_as_long(&rustix::fs::fstatfs(directory)?, range, minimum) => {
@@ -334,6 +343,14 @@ mod tests {
         let error = of_call(Path::new("/mnt"), io::Error::other(LosesData));
         assert!(matches!(error, TrimError::LosesData { .. }), "{error:?}");
         assert!(!is_of_lost_data(&Errno::IO.into()));
+        let magic = |letters: &[u8; 4]| i64::from(u32::from_le_bytes(*letters));
+        for name in [b"ntfs", b"NTFS"] {
+            assert!(is_of_lost_data(&check_magic(magic(name)).unwrap_err()));
+        }
+        assert_eq!(check_magic(ECRYPTFS).unwrap_err().raw_os_error(), Some(Errno::OPNOTSUPP.raw_os_error()));
+        for other in [0xef53, i64::from(u32::from_be_bytes(*b"XFSB")), 0x9123_683e, 0x6573_5546, JFS] {
+            check_magic(other).unwrap();
+        }
     }
 
     #[test]

@@ -69,7 +69,10 @@ pub(crate) fn stale_limit(layer: &Layer) -> Finding {
               a discard. It does not follow later changes."
             .to_owned(),
         fix: Some(fresh_table(layer)),
-        cost: Some("Reads and writes wait while the table is exchanged.".to_owned()),
+        cost: Some(match needs_idle(layer) {
+            true => "Nothing on it may be mounted meanwhile.".to_owned(),
+            false => "Reads and writes wait while the table is exchanged.".to_owned(),
+        }),
         ..layer_finding(STALE, layer, format!("{} still takes no discards, although what is below takes them.", title(layer)))
     }
 }
@@ -77,20 +80,26 @@ pub(crate) fn stale_limit(layer: &Layer) -> Finding {
 /// Returns the command that loads a device's table anew, as it is, so that its limits are taken from what is below.
 pub(crate) fn fresh_table(layer: &Layer) -> String {
     let name = quoted(mapped(layer));
-    let has = |targets: &[&str]| match &layer.kind {
-        LayerKind::DeviceMapper(lines) => lines.iter().any(|line| targets.contains(&line.target.as_str())),
-        _ => false,
-    };
+    // Parts of LVM's volumes have no name under /dev/VG.
+    let node = format!("/dev/{}", layer.name);
     match Maker::of(layer) {
         Maker::Luks1 | Maker::Luks2 => format!("cryptsetup refresh --allow-discards {name}"),
-        _ if has(&["multipath"]) => format!("multipath -r {name}"),
-        // LVM alone may set these up.
-        Maker::Lvm if has(&["raid", "cache", "mirror", "thin-pool"]) => {
-            let volume = quoted(mapped(layer).trim_end_matches("-tpool"));
-            format!("lvchange -an {volume} && lvchange -ay {volume}   # while nothing on it is mounted")
-        }
-        _ => format!("dmsetup table --showkeys {name} | dmsetup reload {name} && dmsetup resume {name}"),
+        _ if has_target(layer, &["multipath"]) => format!("multipath -r {name}"),
+        _ if needs_idle(layer) => format!("lvchange -an {name} && lvchange -ay {name}"),
+        _ => format!("dmsetup table --showkeys {node} | dmsetup reload {node} && dmsetup resume {node}"),
     }
+}
+
+fn has_target(layer: &Layer, targets: &[&str]) -> bool {
+    match &layer.kind {
+        LayerKind::DeviceMapper(lines) => lines.iter().any(|line| targets.contains(&line.target.as_str())),
+        _ => false,
+    }
+}
+
+/// Returns true if a device's table can be loaded anew only by LVM, which takes the volume down for it.
+pub(crate) fn needs_idle(layer: &Layer) -> bool {
+    Maker::of(layer) == Maker::Lvm && has_target(layer, &["raid", "cache", "mirror"])
 }
 
 /// The user of a home directory of systemd-homed, which is named `home-USER` and lies on a file; none of other devices.

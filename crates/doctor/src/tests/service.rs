@@ -49,19 +49,60 @@ fn services_that_trim_are_named() {
     assert_eq!(ids("rw", &off), ["nobody-trims"]);
 }
 
+/// Timers and cron that trim an NTFS3, whose trims lose data.
 #[test]
 fn trims_that_lose_data_are_reported() {
-    let found = |options: &str, setup: &Setup| {
-        let stack = row([file_system("/mnt", "ntfs3", options), nvme(YES)]);
+    let found = |options: &str, below: Vec<Layer>, setup: &Setup| {
+        let stack = row([vec![file_system("/mnt", "ntfs3", options)], below].concat());
         diagnose(&stack, setup, ASSUMED_ERASE_BLOCK).findings
     };
+    let on_nvme = |options: &str, setup: &Setup| found(options, vec![nvme(YES)], setup);
     let listed = |options| Setup { fstab: vec![fstab(options)], ..timed() };
-    let [finding] = &found("rw,discard", &listed("discard"))[..] else { panic!() };
+    let [finding] = &on_nvme("rw,discard", &listed("discard"))[..] else { panic!() };
     assert_eq!((finding.id.as_str(), finding.severity), ("trim-loses-data", Severity::Critical));
-    assert!(found("rw,discard", &listed("discard,X-fstrim.notrim")).is_empty(), "what the fix says");
-    assert!(found("rw,discard", &Setup::default()).is_empty(), "nobody trims it");
-    let ids: Vec<_> = found("rw", &listed("defaults")).into_iter().map(|finding| finding.id).collect();
-    assert_eq!(ids, ["ntfs3-needs-discard"], "FITRIM does nothing there");
+    assert!(finding.fix.as_ref().unwrap().contains("add X-fstrim.notrim") && finding.cost.is_none());
+    assert!(on_nvme("rw,discard", &listed("discard,X-fstrim.notrim")).is_empty(), "what the fix says");
+    assert!(on_nvme("rw,discard", &Setup::default()).is_empty(), "nobody trims it");
+
+    let ids = |findings: &[Finding]| findings.iter().map(|found| found.id.clone()).collect::<Vec<_>>();
+    // What would let more discards through has to wait.
+    let crypt = taking(0, 512, mapped("dm-0", "crypt", "aes-xts-plain64 - 0 8:1 0"));
+    let closed = found("rw,discard", vec![crypt, nvme(YES)], &listed("discard"));
+    assert_eq!(ids(&closed), ["trim-loses-data", "luks-no-discards"]);
+    assert!(closed[0].fix.is_some() && closed[1].fix.is_none(), "{closed:#?}");
+    let unasked = on_nvme("rw", &listed("defaults"));
+    assert_eq!(ids(&unasked), ["ntfs3-needs-discard", "trim-loses-data"]);
+    assert!(unasked[0].fix.is_none() && unasked[1].message.contains("once it is mounted"), "{unasked:#?}");
+
+    // All who trim it are named, and trimtab, which does not, is not.
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let file = PathBuf::from("/etc/cron.weekly/trim");
+    let cron = |is_own| vec![CronTrim { file: file.clone(), is_own, words: words(&["-a"]) }];
+    let service = |command: &[&str]| FstrimService {
+        commands: vec![words(command)],
+        result: "success".to_owned(),
+        hides_homes: false,
+    };
+    let all = Setup {
+        cron: cron(false),
+        fstrim_service: Some(service(&["/sbin/fstrim", "--all"])),
+        ..listed("X-fstrim.notrim")
+    };
+    let [finding] = &on_nvme("rw,discard", &all)[..] else { panic!() };
+    assert_eq!(
+        finding.fix.as_deref().unwrap().lines().collect::<Vec<_>>(),
+        [
+            "systemctl disable --now fstrim.timer",
+            "chmod -x /etc/cron.weekly/trim   # or take out of it what trims"
+        ]
+    );
+    assert!(finding.cost.is_some() && finding.message.contains("fstrim.timer and cron"), "{finding:?}");
+    let own = Setup {
+        cron: cron(true),
+        fstrim_service: Some(service(&["/usr/lib/trimtab/fstrim", "--listed-in", "/etc/fstab"])),
+        ..listed("discard")
+    };
+    assert!(on_nvme("rw,discard", &own).is_empty());
 }
 
 #[test]
@@ -96,7 +137,7 @@ fn discards_allowed_until_the_next_start_are_reported() {
 fn by_cron(words: &str) -> Setup {
     let words = words.split(' ').map(str::to_owned).collect();
     Setup {
-        cron: vec![CronTrim { file: PathBuf::from("/etc/cron.weekly/fstrim"), words }],
+        cron: vec![CronTrim { file: PathBuf::from("/etc/cron.weekly/fstrim"), is_own: false, words }],
         ..Setup::default()
     }
 }

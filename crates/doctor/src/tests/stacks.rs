@@ -196,7 +196,10 @@ fn overlay_with_a_relative_upper_directory_is_unknown() {
 #[test]
 fn ntfs3_needs_the_discard_option() {
     let mounted = |options| examined(&row([file_system("/mnt", "ntfs3", options), nvme(YES)]));
-    assert_eq!(summary(&mounted("rw")), (Verdict::Blocked, vec!["/mnt"], vec!["ntfs3-needs-discard"]));
+    assert_eq!(
+        summary(&mounted("rw")),
+        (Verdict::Blocked, vec!["/mnt"], vec!["ntfs3-needs-discard", "trim-loses-data"])
+    );
     assert_eq!(summary(&mounted("rw,discard")), (Verdict::Reaches, vec![], vec!["trim-loses-data"]));
 }
 

@@ -65,7 +65,7 @@ pub(super) enum Exclusion {
          policy of its own in the configuration"
     )]
     Served,
-    #[error("its FITRIM discards data that is in use; mounted with discard, it discards what it frees")]
+    #[error("its FITRIM discards data that is in use")]
     LosesData,
     #[error("it takes no discards")]
     Unsupported,

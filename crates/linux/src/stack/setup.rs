@@ -238,6 +238,8 @@ pub struct ServedMount {
 pub struct CronTrim {
     /// The file.
     pub file: PathBuf,
+    /// Whether it calls trimtab, or its stand-in for fstrim.
+    pub is_own: bool,
     /// The words after `fstrim` or `trimtab trim`, as the file has them.
     pub words: Vec<String>,
 }

@@ -18,7 +18,7 @@ pub enum TrimError {
         mount: PathBuf,
     },
     /// The kernel's FITRIM of its file system discards data that is in use.
-    #[error("{} is not trimmed: the FITRIM of its file system, NTFS, discards data that is in use; mounted with discard, it discards what it frees", mount.display())]
+    #[error("{} is not trimmed: the FITRIM of its file system, NTFS, discards data that is in use", mount.display())]
     LosesData {
         /// The mount point.
         mount: PathBuf,

@@ -1,7 +1,7 @@
 //! Reports on cards, USB bridges and disks.
 
 use trimtab_core::Bytes;
-use trimtab_core::device::{Announced, AtaTrim, CardErase};
+use trimtab_core::device::{Announced, AtaTrim, CardErase, Provisioning};
 use trimtab_core::document::doctor::{Canary, Target};
 use trimtab_core::verdict::{Passes, Severity, Verdict};
 use trimtab_linux::stack::{Layer, LayerKind, Scsi, Setup, Transport};
@@ -51,8 +51,14 @@ fn driver_of_the_slot_may_be_to_blame_for_a_card() {
     );
 }
 
+/// A device that announces UNMAP, and no WRITE SAME.
+fn announcing_unmap() -> Announced {
+    let unmap = Provisioning { unmap: true, write_same_16: false, write_same_10: false, zeroes: false };
+    Announced { provisioning: Some(unmap), ..Announced::default() }
+}
+
 /// A disk behind a USB bridge, with what the kernel shows of its provisioning.
-fn usb(mode: &str, thin: bool, announced: Announced, rotational: bool) -> Layer {
+pub(super) fn usb(mode: &str, thin: bool, announced: Announced, rotational: bool) -> Layer {
     let transport =
         Transport::Usb { driver: "uas".to_owned(), ids: Some(("152d".to_owned(), "1561".to_owned())) };
     let (mode, thin) = (Some(mode.to_owned()), Some(thin));
@@ -64,7 +70,7 @@ fn usb(mode: &str, thin: bool, announced: Announced, rotational: bool) -> Layer 
 /// <https://github.com/raspberrypi/linux/pull/4832>. They reject it; a udev rule with `unmap` mended that.
 #[test]
 fn write_same_to_a_usb_bridge_is_not_believed() {
-    let target = ext4_on(usb("writesame_16", true, Announced::default(), false));
+    let target = ext4_on(usb("writesame_16", true, announcing_unmap(), false));
     text(&target);
     assert_eq!(worst(&target), (Verdict::Unknown, "usb-write-same", Severity::Warning));
     assert!(fix(&target).contains("ATTR{provisioning_mode}=\"unmap\""), "{target:?}");
@@ -83,7 +89,7 @@ fn write_same_to_a_usb_bridge_is_not_believed() {
 /// <https://github.com/namjaejeon/linux-exfat-oot/issues/28>.
 #[test]
 fn shingled_disk_behind_a_bridge_is_not_dismissed_as_rotating() {
-    let disk = usb("writesame_16", true, Announced::default(), true);
+    let disk = usb("writesame_16", true, announcing_unmap(), true);
     let target = examined(&row([file_system("/media/DVR", "exfat", "rw,relatime"), disk]));
     let said = text(&target);
     assert_eq!(worst(&target), (Verdict::Unknown, "usb-write-same", Severity::Warning));

@@ -34,13 +34,13 @@ fn volume_above_a_disk_that_rejected_a_discard_is_reloaded() {
     assert_eq!(worst(&off), (Verdict::Blocked, "provisioning-mode", Severity::Critical));
     assert!(off.findings[0].message.contains("when a device rejects one"), "{off:?}");
     assert!(fix(&off).starts_with("echo unmap | tee /sys/block/sdb/"), "{off:?}");
-    assert!(fix(&off).contains("dmsetup reload vgmain/lvroot && dmsetup resume vgmain/lvroot"), "{off:?}");
+    assert!(fix(&off).contains("dmsetup reload /dev/dm-0 && dmsetup resume /dev/dm-0"), "{off:?}");
     // Once the disk takes them again, the volume is still at 0.
     let stale =
         examined(&row([root(), lvm(0, 0), virtual_disk(transport(), "VMware Virtual disk", "unmap", YES)]));
     let said = text(&stale);
     assert_eq!(worst(&stale), (Verdict::Blocked, "stale-limit", Severity::Critical));
-    assert!(fix(&stale).starts_with("dmsetup table --showkeys vgmain/lvroot | dmsetup reload"), "{said}");
+    assert!(fix(&stale).starts_with("dmsetup table --showkeys /dev/dm-0 | dmsetup reload"), "{said}");
     assert!(!said.contains("hands no discards on"), "{said}");
     let mended = examined(&row([
         root(),

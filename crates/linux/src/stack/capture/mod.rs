@@ -154,9 +154,10 @@ fn setup(setup: &Setup, scrub: &mut Scrub, tree: &mut Tree) {
     for unit in &setup.own_units {
         tree.file(format!("etc/systemd/system/multi-user.target.wants/{unit}"), String::new());
     }
-    for CronTrim { file, words } in &setup.cron {
+    for CronTrim { file, is_own, words } in &setup.cron {
         let words: Vec<_> = words.iter().map(|word| scrub.text(word)).collect();
-        tree.append(scrub.path(file).trim_start_matches('/'), &format!("fstrim {}\n", words.join(" ")));
+        let program = if *is_own { "trimtab trim" } else { "fstrim" };
+        tree.append(scrub.path(file).trim_start_matches('/'), &format!("{program} {}\n", words.join(" ")));
     }
     for (name, allows) in &setup.luks_allows {
         let flags = if *allows { "allow-discards\n" } else { "\n" };

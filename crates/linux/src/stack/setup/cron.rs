@@ -29,7 +29,11 @@ pub(super) fn trims(reader: &mut Reader) -> Vec<CronTrim> {
     for file in files {
         let text = reader.text(&file.to_string_lossy()).replace("\\\n", " ");
         let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-        trims.extend(lines.flat_map(commands).map(|words| CronTrim { file: file.clone(), words }));
+        trims.extend(lines.flat_map(commands).map(|(is_own, words)| CronTrim {
+            file: file.clone(),
+            is_own,
+            words,
+        }));
     }
     trims
 }
@@ -46,8 +50,8 @@ fn jobs_in(reader: &mut Reader, directory: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The words after each `fstrim` or `trimtab trim` of a line, up to where another command begins.
-fn commands(line: &str) -> Vec<Vec<String>> {
+/// The words after each `fstrim` or `trimtab trim` of a line, up to where another command begins, and whether it is trimtab.
+fn commands(line: &str) -> Vec<(bool, Vec<String>)> {
     let spaced = [";", "|", "&", ">", "<", "(", ")"]
         .iter()
         .fold(line.to_owned(), |line, sign| line.replace(sign, &format!(" {sign} ")));
@@ -62,7 +66,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
         let ends = |word: &&&str| !matches!(**word, ";" | "|" | "&" | ">" | "<" | "(" | ")" | "#");
         let command: Vec<_> = rest.iter().take_while(ends).map(|word| (*word).to_owned()).collect();
         if !command.is_empty() {
-            commands.push(command);
+            commands.push((word.contains("trimtab"), command));
         }
     }
     commands
@@ -70,12 +74,17 @@ fn commands(line: &str) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::captured::Captured;
     use crate::stack::Setup;
 
     #[test]
     fn commands_that_trim_are_found() {
+        let own: Vec<_> = super::commands("trimtab trim /a; /usr/lib/trimtab/fstrim -a; /sbin/fstrim -a")
+            .into_iter()
+            .map(|(is_own, _)| is_own)
+            .collect();
+        assert_eq!(own, [true, true, false]);
+        let commands = |line| super::commands(line).into_iter().map(|(_, words)| words).collect::<Vec<_>>();
         assert_eq!(commands("@weekly root test -x /sbin/fstrim && /sbin/fstrim -av || true"), [["-av"]]);
         assert_eq!(commands("fstrim /home; fstrim \"$mount\""), [["/home"], ["\"$mount\""]]);
         assert_eq!(commands("0 3 * * 0 root trimtab trim --all >/dev/null 2>&1"), [["--all"]]);
