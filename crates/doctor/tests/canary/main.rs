@@ -55,7 +55,8 @@ fn file_system_below_a_loop_file_is_trimmed_too() {
     assert_eq!(canary.verdict, Verdict::Reaches, "{canary:?}");
     assert_eq!(seen(&canary, upper.name()).bytes, SIZE);
     assert_eq!(seen(&canary, lower.name()).bytes, SIZE);
-    assert!(seen(&canary, lower.name()).returned.unwrap() > Bytes(15 << 20), "{canary:?}");
+    // The lower ext4 may write its tables meanwhile.
+    assert!(seen(&canary, lower.name()).returned.unwrap() >= Bytes(SIZE.get() / 2), "{canary:?}");
 }
 
 #[test]
