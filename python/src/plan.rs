@@ -9,8 +9,8 @@ use pyo3::types::PyBytes;
 use serde::{Deserialize, Serialize};
 use trimtab_core::Bytes;
 use trimtab_core::document::sweep::columns;
-use trimtab_linux::environment::available_memory;
-use trimtab_linux::{CGROUPS, PROCFS};
+use trimtab_host::environment::available_memory;
+use trimtab_host::{CGROUPS, PROCFS};
 use trimtab_sim::sweep::{
     Cell, CellFile, CellResult, Grid, Shard, Store, Stored, SweepOptions, SweepPlan, Traces, VERSION,
     content_hash, document, parquet, sweep,
@@ -126,7 +126,7 @@ impl Plan {
         let columns = columns(&document(&self.plan, &results, &[], None).rows);
         let bytes = parquet(&columns).map_err(|error| raised(&error))?;
         let path = self.directory.join("sweep.parquet");
-        let output = trimtab_linux::file::Output::open(&path).map_err(|error| raised(&error))?;
+        let output = trimtab_host::file::Output::open(&path).map_err(|error| raised(&error))?;
         output.replace(&bytes).map_err(|error| raised(&error))?;
         Ok(Table::new(columns))
     }

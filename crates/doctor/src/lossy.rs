@@ -1,4 +1,4 @@
-//! File systems whose trims [discard data that is in use](trimtab_linux::trim::loses_data), and who trims them all the same.
+//! File systems whose trims [discard data that is in use](trimtab_linux::trim::loses_data), and those who trim them all the same.
 
 use std::path::Path;
 
@@ -62,7 +62,7 @@ pub(super) fn warn(findings: &mut Vec<Finding>, stack: &Stack, setup: &Setup) {
     );
 }
 
-/// Who trims a file system, and what ends that.
+/// Somebody that trims a file system, and the command that ends it.
 struct End {
     who: String,
     fix: String,

@@ -10,15 +10,12 @@ pub mod block;
 pub mod btrfs;
 #[cfg(test)]
 mod captured;
-mod cgroup;
 pub mod child;
 pub mod claim;
 mod describe;
 mod descriptors;
 pub mod device;
-pub mod environment;
 pub mod ext4;
-pub mod file;
 pub mod file_system_kind;
 pub mod first_process;
 pub mod forked;
@@ -43,7 +40,5 @@ pub mod trim;
 
 /// Where sysfs is mounted.
 pub const SYSFS: &str = "/sys";
-/// Where procfs is mounted.
-pub const PROCFS: &str = "/proc";
-/// Where control groups are mounted.
-pub const CGROUPS: &str = "/sys/fs/cgroup";
+
+pub use trimtab_host::{CGROUPS, PROCFS, environment, file};

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_loses_data_is_no_mere_failure() {
+    fn loss_of_data_is_told_from_other_errors() {
         let error = of_call(Path::new("/mnt"), io::Error::other(LosesData));
         assert!(matches!(error, TrimError::LosesData { .. }), "{error:?}");
         assert!(!is_of_lost_data(&Errno::IO.into()));

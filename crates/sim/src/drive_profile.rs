@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use trimtab_core::profile::{Profile, ProfileError, builtin_text};
-use trimtab_linux::file::read_regular_text;
+use trimtab_host::file::read_regular_text;
 
 /// The most bytes of a profile.
 const MOST: u64 = 1 << 20;

@@ -18,8 +18,8 @@ use trimtab_core::error::chain;
 use trimtab_core::policy::SimPolicy;
 use trimtab_core::profile::Profile;
 use trimtab_ftl::replay::TraceSurvey;
-use trimtab_linux::PROCFS;
-use trimtab_linux::environment::{EnvironmentError, environment};
+use trimtab_host::PROCFS;
+use trimtab_host::environment::{EnvironmentError, environment};
 use trimtab_trace::{Columns, Format, TraceError, TraceReader};
 
 pub use plan::PlanError;

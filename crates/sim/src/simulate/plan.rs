@@ -13,8 +13,8 @@ use trimtab_core::trace::{DeviceIndex, EventKind, TraceHeader};
 use trimtab_core::{Bytes, Extent, Nanos, distinct};
 use trimtab_ftl::replay::{DeviceSurvey, Scale, TraceSurvey};
 use trimtab_ftl::{FtlConfig, GeometryError};
-use trimtab_linux::environment::{EnvironmentError, available_memory, processors};
-use trimtab_linux::{CGROUPS, PROCFS};
+use trimtab_host::environment::{EnvironmentError, available_memory, processors};
+use trimtab_host::{CGROUPS, PROCFS};
 
 use super::tiles::TileLayout;
 use super::{ASSUMED_ENDURANCE, SimulateOptions};

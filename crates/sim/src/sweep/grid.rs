@@ -11,7 +11,7 @@ use trimtab_core::profile::GcPolicy;
 use trimtab_core::{Bytes, distinct};
 use trimtab_ftl::synthetic::{SyntheticError, SyntheticOptions};
 use trimtab_ftl::{GeometryError, Workload};
-use trimtab_linux::file::read_regular_text;
+use trimtab_host::file::read_regular_text;
 
 /// The longest file that is read as a grid, in bytes.
 const MOST_TEXT: u64 = 1 << 20;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use trimtab_core::Bytes;
 use trimtab_core::document::sweep::{SWEEP_SCHEMA, SweepDocument, columns};
 use trimtab_core::interrupt::{Interrupt, Interrupted};
-use trimtab_linux::environment::{EnvironmentError, available_memory, processors};
-use trimtab_linux::file::{Output, OutputError};
-use trimtab_linux::{CGROUPS, PROCFS};
+use trimtab_host::environment::{EnvironmentError, available_memory, processors};
+use trimtab_host::file::{Output, OutputError};
+use trimtab_host::{CGROUPS, PROCFS};
 
 use super::cell::{CellResult, VERSION};
 use super::memory::Memory;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use trimtab_linux::file::{Output, OutputError, create_directory};
+use trimtab_host::file::{Output, OutputError, create_directory};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::cell::{CELL_SCHEMA, Cell, CellResult, VERSION};

@@ -65,12 +65,28 @@ fn left_in(group: &Path, files: &Files) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::captured::Captured;
+    use tempfile::TempDir;
+
+    /// A tree with `proc` and `cg` in it.
+    struct Tree(TempDir);
+
+    impl Tree {
+        fn file(self, path: &str, text: impl AsRef<[u8]>) -> Self {
+            let file = self.0.path().join(path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+            self
+        }
+
+        fn left(&self) -> Option<Bytes> {
+            memory_left(&self.0.path().join("proc"), &self.0.path().join("cg"))
+        }
+    }
 
     #[test]
     fn tightest_limit_counts() {
         let mib = |mib: u64| format!("{}\n", mib << 20);
-        let machine = Captured::new()
+        let machine = Tree(tempfile::tempdir().unwrap())
             .file("proc/self/cgroup", "0::/jobs/one\n")
             .file("cg/jobs/one/memory.max", "max\n")
             .file("cg/jobs/memory.max", mib(100))
@@ -79,22 +95,20 @@ mod tests {
                 "cg/jobs/memory.stat",
                 "file 1\ninactive_file 8388608\nactive_file 1048576\nslab_reclaimable 1048576\n",
             );
-        let cgroups = machine.root().join("cg");
-        assert_eq!(memory_left(&machine.procfs(), &cgroups), Some(Bytes(50 << 20)));
+        assert_eq!(machine.left(), Some(Bytes(50 << 20)));
         let machine =
             machine.file("cg/jobs/one/memory.max", mib(20)).file("cg/jobs/one/memory.current", mib(30));
-        assert_eq!(memory_left(&machine.procfs(), &cgroups), Some(Bytes::ZERO));
+        assert_eq!(machine.left(), Some(Bytes::ZERO));
     }
 
     #[test]
     fn first_version_and_missing_groups_are_understood() {
-        let machine = Captured::new()
+        let machine = Tree(tempfile::tempdir().unwrap())
             .file("proc/self/cgroup", "7:cpu,memory:/job\n3:cpuset:/\n0::/../elsewhere\n")
             .file("cg/memory/job/memory.limit_in_bytes", "1048576\n")
             .file("cg/memory/job/memory.usage_in_bytes", "65536\n");
-        let cgroups = machine.root().join("cg");
-        assert_eq!(memory_left(&machine.procfs(), &cgroups), Some(Bytes(1_048_576 - 65_536)));
+        assert_eq!(machine.left(), Some(Bytes(1_048_576 - 65_536)));
         let machine = machine.file("proc/self/cgroup", "0::/\n");
-        assert_eq!(memory_left(&machine.procfs(), &cgroups), None);
+        assert_eq!(machine.left(), None);
     }
 }
