@@ -2,12 +2,15 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tempfile::TempDir;
 use trimtab_core::error::chain;
 use trimtab_core::interrupt::Interrupt;
@@ -79,7 +82,14 @@ impl Recipe {
     pub(crate) fn kernel(&self, interrupt: &Interrupt) -> Result<Built, GuestError> {
         let built = self.place();
         if !built.is_dir() {
-            self.build(&built, interrupt)?;
+            for (program, package) in BUILDERS {
+                programs::find_in(&self.path, program).ok_or(GuestError::NoBuilder { program, package })?;
+            }
+            fs::create_dir_all(&self.cache).map_err(at(&self.cache, "make"))?;
+            let _turn = self.wait_for_others(interrupt)?;
+            if !built.is_dir() {
+                self.build(&built, interrupt)?;
+            }
         }
         let kernel = built.join(KERNEL);
         require_own(&built)?;
@@ -100,10 +110,6 @@ impl Recipe {
     }
 
     fn build(&self, built: &Path, interrupt: &Interrupt) -> Result<(), GuestError> {
-        for (program, package) in BUILDERS {
-            programs::find_in(&self.path, program).ok_or(GuestError::NoBuilder { program, package })?;
-        }
-        fs::create_dir_all(&self.cache).map_err(at(&self.cache, "make"))?;
         self.remove_abandoned();
         let room =
             TempDir::with_prefix_in(BUILDING, &self.cache).map_err(at(&self.cache, "make a file in"))?;
@@ -162,7 +168,28 @@ impl Recipe {
 /// A build that was begun so long ago was killed.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
+/// The file in the cache that whoever builds holds locked.
+const LOCK: &str = "uml.lock";
+/// How long a build waits before it asks again for the lock.
+const PATIENCE: Duration = Duration::from_millis(200);
+
 impl Recipe {
+    /// Waits until no other process builds, which would take processors from this one for the same result. Returns the locked file;
+    /// `None` where the cache has no locks.
+    fn wait_for_others(&self, interrupt: &Interrupt) -> Result<Option<File>, GuestError> {
+        let path = self.cache.join(LOCK);
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(at(&path, "open"))?;
+        loop {
+            interrupt.check()?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Some(file)),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => thread::sleep(PATIENCE),
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
     /// Removes what killed builds left.
     fn remove_abandoned(&self) {
         let entries = fs::read_dir(&self.cache).into_iter().flatten().flatten();
@@ -207,7 +234,6 @@ fn release(kernel: &Path) -> Result<String, GuestError> {
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
-    use std::thread;
 
     use super::*;
     use crate::executable::make_executable;
@@ -236,7 +262,8 @@ mod tests {
     }
 
     fn entries(recipe: &Recipe) -> usize {
-        fs::read_dir(&recipe.cache).map_or(0, Iterator::count)
+        let found = fs::read_dir(&recipe.cache).into_iter().flatten().flatten();
+        found.filter(|entry| entry.file_name() != LOCK).count()
     }
 
     #[test]
@@ -255,12 +282,18 @@ mod tests {
     #[test]
     fn builders_at_the_same_time_share_a_kernel() {
         let room = tempfile::tempdir().unwrap();
-        let recipe = recipe(room.path(), &[]);
+        let count = room.path().join("count");
+        let line = format!(
+            "echo >>{}; sleep 0.3; printf '#!/bin/sh\\necho 1-trimtab\\n' >\"$2\"; chmod +x \"$2\"",
+            count.display()
+        );
+        let recipe = recipe(room.path(), &[("strip", &line)]);
         thread::scope(|scope| {
             let builds = [(); 3].map(|()| scope.spawn(|| recipe.kernel(&Interrupt::never()).unwrap()));
             let kernels = builds.map(|build| build.join().unwrap());
             assert!(kernels.iter().all(|kernel| *kernel == kernels[0]));
         });
+        assert_eq!(fs::read_to_string(&count).unwrap(), "\n", "one builds, and the others wait");
         assert_eq!(entries(&recipe), 1);
     }
 
