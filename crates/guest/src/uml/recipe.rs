@@ -175,11 +175,11 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 impl Recipe {
     /// Waits until no other process builds, which would take processors from this one for the same result. Returns the locked file;
-    /// `None` where the cache has no locks.
+    /// `None` where there can be no lock.
     fn wait_for_others(&self, interrupt: &Interrupt) -> Result<Option<File>, GuestError> {
         let path = self.cache.join(LOCK);
         let file = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(at(&path, "open"))?;
+        let Ok(file) = file else { return Ok(None) };
         loop {
             interrupt.check()?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
