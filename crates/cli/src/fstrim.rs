@@ -417,10 +417,10 @@ fn refused(path: &Path, error: &io::Error, is_quiet: bool) -> Ended {
     if is_unsupported(error) {
         return Ended::Unsupported;
     }
-    if is_of_lost_data(error) && is_quiet {
-        return Ended::Unsupported;
-    }
     if is_of_lost_data(error) {
+        if is_quiet {
+            return Ended::Unsupported;
+        }
         warn(&[path.as_ref(), OsStr::new(&format!(": not trimmed: {error}"))]);
         return Ended::LosesData;
     }

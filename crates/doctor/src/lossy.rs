@@ -4,16 +4,16 @@ use std::path::Path;
 
 use trimtab_core::shell::quoted;
 use trimtab_core::verdict::{Finding, Severity};
+use trimtab_linux::mount::EXCLUDED;
 use trimtab_linux::stack::{FileSystem, LayerKind, Setup, Stack};
 use trimtab_linux::trim::loses_data;
 
 use super::file_system::is_online;
 use super::listing::{Listing, by_fstrim};
-use super::service::{FSTRIM_TIMER, cron_off, cron_trims, finding, is_timed};
+use super::service::{FSTRIM_TIMER, Trimmer, finding, trimmers};
 
 /// The id of the finding.
 const ID: &str = "trim-loses-data";
-const EXCLUDED: &str = "X-fstrim.notrim";
 
 /// Adds a finding where somebody trims such a file system of a stack, whatever becomes of its discards: storage that keeps them from
 /// its drive may still take the data away. Every fix that could let more of them through waits until that has ended.
@@ -62,7 +62,7 @@ pub(super) fn warn(findings: &mut Vec<Finding>, stack: &Stack, setup: &Setup) {
     );
 }
 
-/// Somebody that trims a file system, and the command that ends it.
+/// The end of somebody's trims of a file system.
 struct End {
     who: String,
     fix: String,
@@ -70,38 +70,32 @@ struct End {
     is_for_all: bool,
 }
 
-/// Returns all who trim a file system and are not trimtab, which leaves it alone.
+/// Returns the ends of all trims of a file system but trimtab's, which leaves it alone.
 fn ends(file_system: &FileSystem, setup: &Setup) -> Vec<End> {
-    let others = without_own(setup);
-    let is_by_timer = |setup: &Setup| by_fstrim(file_system, setup) == Listing::Trims;
-    let timer = others.as_ref().filter(|others| is_timed(others) && is_by_timer(others)).map(|others| {
-        let fix = format!("systemctl disable --now {FSTRIM_TIMER}");
-        let is_for_all = is_by_timer(&excluding(file_system, others));
-        let line = file_system.targets.iter().map(|target| quoted(target.display())).collect::<Vec<_>>();
-        let option = format!("# in /etc/fstab, add {EXCLUDED} to the options of {}", line.join(" and "));
-        End { who: FSTRIM_TIMER.to_owned(), fix: if is_for_all { fix } else { option }, is_for_all }
-    });
-    let cron = setup.cron.iter().filter(|command| !command.is_own && cron_trims(command, file_system, setup));
-    let cron = cron.map(|command| End {
-        who: format!("cron ({})", command.file.display()),
-        fix: cron_off(&command.file),
-        is_for_all: true,
-    });
-    timer.into_iter().chain(cron).collect()
+    let others = without_own_commands(setup);
+    let is_excludable = by_fstrim(file_system, &excluding(file_system, &others)) != Listing::Trims;
+    let targets = file_system.targets.iter().map(|target| quoted(target.display()));
+    let lines = targets.collect::<Vec<_>>().join(" and ");
+    let trimmers = trimmers(file_system, &others).into_iter().filter(|trimmer| !trimmer.is_own());
+    let end = |Trimmer { name, off, .. }| {
+        let by_option = is_excludable && name == FSTRIM_TIMER;
+        let option = format!("# in /etc/fstab, add {EXCLUDED} to the options of {lines}");
+        End { who: name, fix: if by_option { option } else { off }, is_for_all: !by_option }
+    };
+    trimmers.map(end).collect()
 }
 
-/// Returns the setup with those commands of fstrim.service alone that are not trimtab's; `None` if all are trimtab's.
-fn without_own(setup: &Setup) -> Option<Setup> {
+/// Returns the setup without the commands of cron and fstrim.service that call trimtab; without fstrim.timer if that has no others.
+fn without_own_commands(setup: &Setup) -> Setup {
     let mut others = setup.clone();
-    if let Some(service) = &mut others.fstrim_service {
-        let is_own = |command: &Vec<String>| command.iter().any(|word| word.contains("trimtab"));
-        let had = service.commands.len();
-        service.commands.retain(|command| !is_own(command));
-        if had > 0 && service.commands.is_empty() {
-            return None;
+    others.cron.retain(|command| !command.is_own);
+    if let Some(service) = others.fstrim_service.as_mut().filter(|service| !service.commands.is_empty()) {
+        service.commands.retain(|command| !command.iter().any(|word| word.contains("trimtab")));
+        if service.commands.is_empty() {
+            others.timer = None;
         }
     }
-    Some(others)
+    others
 }
 
 /// Returns the setup after the file system was excluded in `/etc/fstab`, if it has a line there.

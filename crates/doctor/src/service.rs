@@ -91,7 +91,7 @@ fn is_in_memory(stack: &Stack) -> bool {
 
 /// Returns whether fstrim.timer is on. It and trimtab's timer stop each other, and fstrim's counts only while
 /// it waits for its time.
-pub(super) fn is_timed(setup: &Setup) -> bool {
+fn is_timed(setup: &Setup) -> bool {
     let is_stopped = || setup.own_units.iter().any(|unit| unit == OWN_TIMER);
     let is_on = |timer: &Timer| timer.active || timer.enabled && !is_stopped();
     setup.timer.as_ref().is_some_and(is_on) && !setup.container
@@ -130,16 +130,23 @@ pub(super) fn has_trimmer(stack: &Stack, name: &str, setup: &Setup) -> bool {
 }
 
 /// A service or cron job that trims a file system.
-struct Trimmer {
-    name: String,
+pub(super) struct Trimmer {
+    pub(super) name: String,
     /// The command that turns it off.
-    off: String,
+    pub(super) off: String,
     /// Whether it is trimtab's service.
     is_service: bool,
 }
 
+impl Trimmer {
+    /// Whether it is trimtab's service or timer.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_service || self.name == OWN_TIMER
+    }
+}
+
 /// Returns all trimmers of `file_system`; the one that is best kept comes last.
-fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
+pub(super) fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
     let unit = |name: &str| Trimmer {
         name: name.to_owned(),
         off: format!("systemctl disable --now {name}"),
@@ -173,7 +180,7 @@ fn trimmers(file_system: &FileSystem, setup: &Setup) -> Vec<Trimmer> {
 
 /// Returns the command that stops cron from trimming with `file`: it comments out a line of a table, or
 /// disables a whole script, because removing a line might break it.
-pub(super) fn cron_off(file: &Path) -> String {
+fn cron_off(file: &Path) -> String {
     let name = quoted(file.display());
     if file.starts_with("/etc/cron.d") || file == Path::new("/etc/crontab") {
         format!("sed -i '/fstrim\\|trimtab trim/s/^/# /' {name}")
@@ -197,7 +204,7 @@ fn own_units(setup: &Setup) -> impl Iterator<Item = &str> {
 }
 
 /// Returns true if a command of cron may trim `file_system`.
-pub(super) fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bool {
+fn cron_trims(command: &CronTrim, file_system: &FileSystem, setup: &Setup) -> bool {
     let has = |letter, name| has_option(&command.words, letter, name);
     let names_it = |word: &String| {
         let path = Path::new(word.trim_matches(['"', '\'']));

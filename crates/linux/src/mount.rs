@@ -19,7 +19,7 @@ mod list;
 mod namespace;
 mod visible;
 
-pub use list::{Listed, listed_in};
+pub use list::{EXCLUDED, Listed, listed_in};
 pub(crate) use namespace::processes;
 pub use namespace::{Namespace, namespaces};
 pub use visible::{covering, is_directory, visible};

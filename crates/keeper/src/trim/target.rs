@@ -13,7 +13,7 @@ use trimtab_linux::forked::Ender;
 use trimtab_linux::mount::{Mount, MountError, covering, mounts};
 use trimtab_linux::mount_points::writable;
 use trimtab_linux::stack::{LayerKind, Machine, Setup, Stack, StackError};
-use trimtab_linux::trim::{TrimError, TrimProcess, check, loses_data};
+use trimtab_linux::trim::{TrimError, TrimProcess, check};
 
 use crate::free_space::{Division, FreeSpace, FreeSpaceError, Opener};
 use crate::state::file_system_id;
@@ -156,9 +156,6 @@ impl Target {
                 Some(other) => RefusedError::ReadOnlyThere { mount: place, writable: other.target.clone() },
                 None => RefusedError::ReadOnly { mount: place },
             });
-        }
-        if loses_data(&mount.fstype) {
-            return Err(RefusedError::Trim(TrimError::LosesData { mount: place }));
         }
         let stack = Stack::of(machine, &place)?;
         let devices = devices(machine, &stack);

@@ -130,12 +130,12 @@ impl<'a> VirtualLab<'a> {
         let is_command = matches!(options.workload, WorkloadOptions::Exec { .. });
         let is_tarball = matches!(&options.workload, WorkloadOptions::Tree { source: Some(source), .. } if source.is_file());
         let is_maintenance = matches!(options.workload, WorkloadOptions::Maintenance(_));
-        let guest = |engine, file_system| GuestOptions {
+        let guest = |engine, file_system: FileSystem| GuestOptions {
             engine,
             kernel: virtual_options.kernel.clone(),
             program: options.program.clone(),
-            modules: vec![FileSystem::name(file_system).to_owned()],
-            programs: FileSystem::programs(file_system, is_maintenance),
+            modules: vec![file_system.name().to_owned()],
+            programs: file_system.programs(is_maintenance),
             tools: is_command || is_tarball,
             files: virtual_options.files.clone(),
             data: data.clone(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{parse_line, text, unescape};
 
 /// The option that excludes a file system from trims of whole lists.
-const EXCLUDED: &str = "X-fstrim.notrim";
+pub const EXCLUDED: &str = "X-fstrim.notrim";
 
 /// Types of lines that name no file system on a device of this machine: bind mounts, swap, automounts, those of the
 /// kernel alone, and those of servers.
